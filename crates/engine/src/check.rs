@@ -344,8 +344,8 @@ impl Superblock {
         } else if stored != computed && version != 1 {
             let stored = format!("stored {stored:08x}, computed {computed:08x}");
             Some(format!("superblock checksum mismatch: {stored}"))
-        } else if version != 3 {
-            Some(format!("format version {version}, this program reads 3"))
+        } else if version != 4 {
+            Some(format!("format version {version}, this program reads 4"))
         } else if !block.is_power_of_two() || !(4096..=65536).contains(&block) {
             Some(format!("a block size of {block} bytes is not allowed"))
         } else if base != bytes.report.base {

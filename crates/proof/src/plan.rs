@@ -394,7 +394,7 @@ impl Shape {
             through: [false; VOLUMES],
             remote: [false; VOLUMES],
             nvm_bytes: (13 + rng.below(14)) * BLOCK,
-            ssd_bytes: (110 + rng.below(150)) * BLOCK,
+            ssd_bytes: (116 + rng.below(150)) * BLOCK,
             segments: SegmentPlan::default(),
             is_persistent: rng.chance(1, 2),
             crash: draw_mode(rng),

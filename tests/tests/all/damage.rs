@@ -137,6 +137,7 @@ fn chunks(bytes: &[u8]) -> (usize, usize) {
     let seq = |page: &[u8]| u64::from_le_bytes(page[16..24].try_into().expect("eight"));
     let pages = bytes.chunks(BLOCK).enumerate();
     let trailers = pages.filter(|(_, page)| page.starts_with(b"LAYBYCKT"));
+    // The last of two pages that are alike.
     let (index, page) = trailers.max_by_key(|(_, page)| seq(page)).expect("there is one");
     let count = u32::from_le_bytes(page[32..36].try_into().expect("four"));
     (index + 1, count as usize)

@@ -11,6 +11,9 @@ use super::lost::{Lost, is_lost_entry};
 use super::{Bytes, ReadAt, Superblock, block_name, crc, page_crcs, rebuilt, u32_at, u64_at};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// Blocks of a trailer, each with all of it.
+const TRAILER_BLOCKS: u64 = 2;
+
 pub(super) struct Region {
     pub(super) instance: u64,
     pub(super) block: u64,
@@ -29,7 +32,7 @@ impl Region {
         let sound = segment_blocks >= 8
             && [3, 5].contains(&streams)
             && segments >= segments_min
-            && area_blocks > end / 146
+            && area_blocks >= end / 146 + TRAILER_BLOCKS
             && first > 2 * area_blocks
             && end <= from.length / from.block
             && end < u64::from(u32::MAX)
@@ -53,9 +56,11 @@ impl Region {
 
 #[derive(Clone, Default)]
 pub(super) struct Checkpoint {
-    /// The block of its trailer, and those from there to the area's end.
+    /// The first block of its trailer, and those from there to the area's end.
     pub(super) at: u64,
     pub(super) room: u64,
+    /// Blocks of the trailer that lack it or a part of it, but for those that cannot be read.
+    pub(super) lost: Vec<u64>,
     pub(super) seq: u64,
     pub(super) end: u64,
     /// The full one of its area, the one before, and how many there are before.
@@ -94,6 +99,11 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     let mut batches = read_batches(bytes, &region, &checkpoint, &generations);
     mend(bytes, &region, &checkpoint, &mut generations, &mut batches);
     drop_reused(&region, &checkpoint, &generations, &mut table);
+    // Another opening may have found what power loss left of the trailer.
+    let is_of_opening = |it: &Batch| it.checkpoint >= checkpoint.seq && it.epoch <= checkpoint.seq;
+    if batches.iter().any(is_of_opening) {
+        name_lost(bytes, &region, &checkpoint);
+    }
     let durable = judge(bytes, &region, &checkpoint, &batches);
     lay_over(bytes, &checkpoint, &batches, &durable, &mut table, &mut lost);
     lost.report(place, &mut bytes.report);
@@ -106,50 +116,84 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
 ) -> Option<Checkpoint> {
     let fulls = [0, 1].map(|area| {
         let first = 1 + area * region.area_blocks;
-        let found = read_trailer(bytes, region, (first, region.area_blocks));
-        found.filter(|it| it.ordinal == 0 && it.base == it.seq)
+        let is_full = |it: &Checkpoint| it.ordinal == 0 && it.base == it.seq;
+        read_trailer(bytes, region, (first, region.area_blocks), is_full)
     });
     let newest = fulls.into_iter().flatten().max_by_key(|found| found.seq)?;
     bytes.expect_seqs(newest.at * region.block, &[newest.seq, newest.end]);
     Some(newest)
 }
 
-/// The trailer of a checkpoint, full or increment, at a block with so many behind it in its area.
+/// The trailer of a checkpoint, full or increment, as wanted, at a block with so many from there on
+/// in its area. Either of its two blocks serves; one that the last write has not reached may have
+/// an older one.
 fn read_trailer<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
     (at, room): (u64, u64),
+    is_wanted: impl Fn(&Checkpoint) -> bool,
 ) -> Option<Checkpoint> {
-    let page = bytes.get(at * region.block, 4096)?;
-    let is_sound = |page: &[u8]| named(page, b"LAYBYCKT", region) && is_sealed(page);
-    let page = rebuilt(&page, is_sound).unwrap_or(page);
-    if !named(&page, b"LAYBYCKT", region) {
-        return None;
+    let mut found = Vec::new();
+    let mut is_torn = false;
+    for at in at..at + TRAILER_BLOCKS {
+        let Some(page) = bytes.get(at * region.block, 4096) else { continue };
+        let is_sound = |page: &[u8]| named(page, b"LAYBYCKT", region) && is_sealed(page);
+        let rebuilt = rebuilt(&page, is_sound);
+        let trailer = trailer(rebuilt.as_deref().unwrap_or(&page), region);
+        is_torn |= trailer.is_none() && named(&page, b"LAYBYCKT", region);
+        found.push((at, trailer.filter(|it| is_wanted(it)), rebuilt.is_some()));
     }
-    let open = u32_at(&page, 48) as usize;
+    let newest = found.iter().filter_map(|(_, trailer, _)| trailer.as_ref());
+    let Some(newest) = newest.max_by_key(|trailer| trailer.seq).cloned() else {
+        bytes.report.counts.torn += u64::from(is_torn);
+        return None;
+    };
+    let is_whole = |trailer: &Option<Checkpoint>, is_rebuilt: bool| {
+        !is_rebuilt && trailer.as_ref().is_some_and(|it| it.seq == newest.seq)
+    };
+    let lost = found.iter().filter(|(_, trailer, is_rebuilt)| !is_whole(trailer, *is_rebuilt));
+    let lost = lost.map(|(at, ..)| *at).collect();
+    Some(Checkpoint { at, room, lost, ..newest })
+}
+
+/// Names blocks that lack a trailer that was written whole.
+fn name_lost<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    checkpoint: &Checkpoint,
+) {
+    for at in &checkpoint.lost {
+        let name = format!("the trailer of checkpoint {}", checkpoint.seq);
+        let sentence = format!("a page of {name} is damaged; nothing is lost with it");
+        bytes.report.problem(at * region.block, sentence);
+    }
+}
+
+/// What a page says, but for its place; `None` for anything but a sound trailer.
+fn trailer(page: &[u8], region: &Region) -> Option<Checkpoint> {
+    let open = u32_at(page, 48) as usize;
     // One that lists more than it can is no trailer, whatever its checksum says.
-    let retired = u32_at(&page, 200) as usize;
-    if !is_sealed(&page) || open > 5 || retired > 830 {
-        bytes.report.counts.torn += 1;
+    let retired = u32_at(page, 200) as usize;
+    let is_sound = named(page, b"LAYBYCKT", region) && is_sealed(page);
+    if !is_sound || open > 5 || retired > 830 {
         return None;
     }
     let open = (0..open).map(|index| {
         let at = 56 + 16 * index;
-        (u32_at(&page, at).into(), u32_at(&page, at + 4).into(), u64_at(&page, at + 8))
+        (u32_at(page, at).into(), u32_at(page, at + 4).into(), u64_at(page, at + 8))
     });
     Some(Checkpoint {
-        at,
-        room,
-        seq: u64_at(&page, 16),
-        end: u64_at(&page, 24),
-        base: u64_at(&page, 3564),
-        previous: u64_at(&page, 3572),
-        ordinal: u32_at(&page, 52).into(),
-        chunks: u32_at(&page, 32).into(),
-        entries: u64_at(&page, 40),
+        seq: u64_at(page, 16),
+        end: u64_at(page, 24),
+        base: u64_at(page, 3564),
+        previous: u64_at(page, 3572),
+        ordinal: u32_at(page, 52).into(),
+        chunks: u32_at(page, 32).into(),
+        entries: u64_at(page, 40),
         open: open.collect(),
-        flights: (0..5).map(|stream| u64_at(&page, 204 + 8 * stream)).collect(),
-        retired: (0..retired).map(|index| u32_at(&page, 244 + 4 * index).into()).collect(),
+        flights: (0..5).map(|stream| u64_at(page, 204 + 8 * stream)).collect(),
+        retired: (0..retired).map(|index| u32_at(page, 244 + 4 * index).into()).collect(),
+        ..Checkpoint::default()
     })
 }
 
@@ -164,16 +208,17 @@ fn read_chain<R: ReadAt + ?Sized>(
     let lost = loop {
         let (lost, is_whole) = read_entries(bytes, region, &last, &mut slots);
         incomplete_at = (!is_whole).then_some(last.at * region.block).or(incomplete_at);
-        let blocks = 1 + last.chunks + parity_pages(last.chunks, last.room);
-        if blocks >= last.room {
+        let blocks = TRAILER_BLOCKS + last.chunks + parity_pages(last.chunks, last.room);
+        if blocks + TRAILER_BLOCKS > last.room {
             break lost;
         }
-        let next = read_trailer(bytes, region, (last.at + blocks, last.room - blocks));
         let follows = |next: &Checkpoint| {
             let names = (next.base, next.previous, next.ordinal);
             names == (last.base, last.seq, last.ordinal + 1) && next.seq > last.seq
         };
-        let Some(next) = next.filter(follows) else { break lost };
+        let place = (last.at + blocks, last.room - blocks);
+        let Some(next) = read_trailer(bytes, region, place, follows) else { break lost };
+        name_lost(bytes, region, &last);
         bytes.expect_seqs(next.at * region.block, &[next.seq, next.end]);
         last = next;
     };
@@ -262,7 +307,7 @@ fn parity_pages(chunks: u64, area_blocks: u64) -> u64 {
     while pages < 16 && chunks / 32 >= 2 * pages {
         pages *= 2;
     }
-    if chunks > 0 && chunks + pages < area_blocks { pages } else { 0 }
+    if chunks > 0 && chunks + pages + TRAILER_BLOCKS <= area_blocks { pages } else { 0 }
 }
 
 fn read_entries<R: ReadAt + ?Sized>(
@@ -275,8 +320,8 @@ fn read_entries<R: ReadAt + ?Sized>(
     let mut entries = Entries { slots, lost, named, count: 0 };
     let (seq, pages) = (checkpoint.seq, parity_pages(checkpoint.chunks, checkpoint.room));
     let (mut sums, mut missing) = (vec![vec![0_u8; 4096]; pages as usize], Vec::new());
-    let first = checkpoint.at + 1;
-    for index in 0..checkpoint.chunks.min(checkpoint.room.saturating_sub(1)) {
+    let first = checkpoint.at + TRAILER_BLOCKS;
+    for index in 0..checkpoint.chunks.min(checkpoint.room.saturating_sub(TRAILER_BLOCKS)) {
         let at = (first + index) * region.block;
         let page = bytes.get(at, 4096).unwrap_or_else(|| vec![0; 4096]);
         let is_sound = |page: &[u8]| is_chunk(page, region, seq, index);
@@ -311,7 +356,7 @@ fn read_entries<R: ReadAt + ?Sized>(
     let Entries { lost, count, .. } = entries;
     if count != checkpoint.entries {
         let sentence = format!("checkpoint has {count} of its {} entries", checkpoint.entries);
-        bytes.report.problem((first - 1) * region.block, sentence);
+        bytes.report.problem(checkpoint.at * region.block, sentence);
     }
     (lost, count == checkpoint.entries)
 }

@@ -115,7 +115,7 @@ impl Shape {
             spec.classes[1].levels = 0b001; // written through, past both persistent levels
         }
         let nvm_bytes = (13 + rng.below(14)) * BLOCK;
-        let ssd_bytes = (100 + rng.below(160)) * BLOCK;
+        let ssd_bytes = (106 + rng.below(160)) * BLOCK;
         let endurance = Endurance { bytes: 1 + rng.below(4 << 20), life: DAY };
         let endurance = rng.chance(1, 3).then_some(endurance);
         let wear = WearPlan { endurance, started_unix: 0 };

@@ -19,7 +19,7 @@ pub const META_BYTES: usize = PAGE_BYTES;
 /// Where the checksum of a whole-page structure lies.
 pub const META_CRC_AT: usize = CONTENT_BYTES - 4;
 /// The version of all structures of both stores.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// The highest seq that a store takes for one that was given out: at a billion a second a node
 /// gets there in 292 years. Beyond it there is damage, whatever the checksum says, since a counter
 /// that starts there would run out.

@@ -21,7 +21,9 @@ use super::log_config::LogConfig;
 use super::log_counters::LogCounters;
 use super::log_discard::Freed;
 use super::log_geometry::LogGeometry;
-use super::log_layout::{BATCH_ENTRIES_MAX, BatchName, CHUNK_ENTRIES, NOTE_BYTES, NOWHERE, Record};
+use super::log_layout::{
+    BATCH_ENTRIES_MAX, BatchName, CHUNK_ENTRIES, NOTE_BYTES, NOWHERE, Record, TRAILER_BLOCKS,
+};
 use super::log_read::Reads;
 use super::log_retire::Retiring;
 use super::table::Map;
@@ -737,7 +739,7 @@ impl LogStore {
     /// Entries that checkpoints have room for besides one for each slot.
     #[must_use]
     pub(crate) fn lost_entries_max(&self) -> usize {
-        let room = (self.geometry.checkpoint_blocks as usize - 1) * CHUNK_ENTRIES;
+        let room = (self.geometry.checkpoint_blocks - TRAILER_BLOCKS) as usize * CHUNK_ENTRIES;
         room.saturating_sub(self.slots.len())
     }
 

@@ -1,49 +1,68 @@
 //! Reading checkpoints at start: the newest full one, then the increments behind it.
 //!
 //! How: an area begins with a full checkpoint; increments follow one behind the other, each with a
-//! trailer of its own, which names the full one and the checkpoint before it. A place where there
-//! is no such trailer ends the chain: power loss has torn the one that was to go there, or an
-//! earlier use of the area left something. Of one slot the last checkpoint's entry counts, and all
+//! trailer of its own, which names the full one and the checkpoint before it. It is there twice, and
+//! either page serves. A place where neither is such a trailer ends the chain: power loss has torn
+//! the one that was to go there, or an earlier use of the area left something.
+//! Power loss may leave one of two pages, too. What was written behind a checkpoint by the same
+//! opening waited for both, so only with such a thing, an increment or a batch, a lost page is named
+//! as damage, or where it cannot be read. Of one slot the last checkpoint's entry counts, and all
 //! entries count as of the last one's start.
 //! Invariant: an increment that a batch knows of and that is not there is damage (`log_recover`),
 //! as a full checkpoint is.
 //! Cost: the blocks of the chain, and a sort of entries that are in order but for the increments.
 
-use super::layout::rebuild;
+use super::layout::{page_crcs, rebuild};
 use super::log_layout::{
-    CHUNK_MAGIC, CheckpointEntry, TRAILER_MAGIC, Trailer, chunk_crcs, decode_chunk,
+    CHUNK_MAGIC, CheckpointEntry, TRAILER_BLOCKS, TRAILER_MAGIC, Trailer, chunk_crcs, decode_chunk,
 };
 use super::log_parity::{Sums, pages_of};
-use super::log_recover::{Scan, decode_or_rebuild};
+use super::log_recover::{Scan, decode_or_rebuild, has_unreadable};
 use super::{CorruptInfo, StoreError, lost};
 use crate::io::Io;
 use layby_types::Seq;
+
+/// A trailer of which at least one page is there.
+struct FoundTrailer {
+    trailer: Trailer,
+    /// The block of its first page.
+    at: u32,
+    /// Pages that lack it or a part of it, and whether that part cannot be read.
+    lost: Vec<(CorruptInfo, bool)>,
+}
 
 impl Scan<'_> {
     /// Reads the newest full checkpoint that has a sound trailer, and its increments.
     pub(super) fn read_checkpoint(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
         let mut fulls = Vec::new();
         for area in 0..2 {
-            let trailer = self.read_trailer(io, self.geometry.checkpoint_first(area))?;
-            fulls.extend(trailer.filter(Trailer::is_full).map(|trailer| (trailer, area)));
+            let first = self.geometry.checkpoint_first(area);
+            let found = self.read_trailer(io, first, Trailer::is_full)?;
+            fulls.extend(found.map(|found| (found, area)));
         }
-        let newest = fulls.into_iter().max_by_key(|(trailer, _)| trailer.seq);
+        let newest = fulls.into_iter().max_by_key(|(found, _)| found.trailer.seq);
         let Some((full, area)) = newest else { return Ok(()) };
         self.area = area;
         let end = self.geometry.checkpoint_first(area) + self.geometry.checkpoint_blocks;
         let (mut entries, mut lost_entries, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-        let mut next = Some((full, self.geometry.checkpoint_first(area)));
-        while let Some((trailer, at)) = next.take() {
-            let (found, damage) = self.read_chunks(io, &trailer, (at + 1, end - at))?;
+        let mut next = Some(full);
+        while let Some(FoundTrailer { trailer, at, lost }) = next.take() {
+            let place = (at + TRAILER_BLOCKS, end - at);
+            let (found, damage) = self.read_chunks(io, &trailer, place)?;
             missing.extend(damage.map(|info| (info, trailer.is_full())));
-            let (found, lost): (Vec<_>, Vec<_>) =
+            let (found, lost_found): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|it| it.lost.is_none());
             entries.extend(found);
-            lost_entries = lost;
+            lost_entries = lost_found;
             let behind = at.saturating_add(blocks_of(&trailer, end - at));
-            if behind < end {
-                let found = self.read_trailer(io, behind)?;
-                next = found.filter(|next| next.follows(&trailer)).map(|next| (next, behind));
+            if behind.saturating_add(TRAILER_BLOCKS) <= end {
+                next = self.read_trailer(io, behind, |next| next.follows(&trailer))?;
+            }
+            for (info, is_unreadable) in lost {
+                let is_named = is_unreadable || next.is_some();
+                let into =
+                    if is_named { &mut self.recovered.damaged } else { &mut self.torn_pages };
+                into.push(info);
             }
             self.trailer = trailer;
         }
@@ -61,12 +80,38 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn read_trailer(&mut self, io: &mut dyn Io, at: u32) -> Result<Option<Trailer>, StoreError> {
-        let page = self.read(io, at, 1)?;
+    /// Names what the last trailer lacks where a batch of the same opening knows that it was
+    /// complete. One of a later opening knows of it, too, where power loss left one page of it.
+    pub(super) fn name_torn_pages(&mut self) {
+        let seq = self.trailer.seq.0;
+        let mut headers = self.batches.iter().map(|batch| &batch.header);
+        if headers.any(|header| header.checkpoint >= seq && header.epoch <= seq) {
+            self.recovered.damaged.append(&mut self.torn_pages);
+        }
+    }
+
+    /// The trailer of a checkpoint whose first block is `at`, if there is one as wanted. A page that
+    /// its last write has not reached may have an older one.
+    fn read_trailer(
+        &mut self,
+        io: &mut dyn Io,
+        at: u32,
+        is_wanted: impl Fn(&Trailer) -> bool,
+    ) -> Result<Option<FoundTrailer>, StoreError> {
+        // By one read: where a page cannot be read, the other shows that the device has not failed.
+        let bytes = self.read(io, at, TRAILER_BLOCKS)?;
+        let pages = || (at..).zip(bytes.chunks_exact(self.geometry.block_bytes as usize));
         let decode = |page: &[u8]| Trailer::decode(page, self.instance);
-        let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
-        io.recycle(page);
-        Ok(trailer.map(|(trailer, _)| trailer))
+        let sound = pages().filter_map(|(_, page)| decode_or_rebuild(page, TRAILER_MAGIC, decode));
+        let wanted = sound.map(|(trailer, _)| trailer).filter(is_wanted);
+        let found = wanted.max_by_key(|trailer| trailer.seq).map(|trailer| {
+            let lost = pages().filter(|(_, page)| decode(page).as_ref() != Some(&trailer));
+            let info = |(at, page)| self.corrupt(at, "checkpoint trailer", page_crcs(page));
+            let lost = lost.map(|(at, page)| (info((at, page)), has_unreadable(page))).collect();
+            FoundTrailer { trailer, at, lost }
+        });
+        io.recycle(bytes);
+        Ok(found)
     }
 
     /// The entries found, and what is missing of them. The chunks begin at block `first`, the
@@ -80,7 +125,7 @@ impl Scan<'_> {
         let mut parts: Vec<(u32, Vec<CheckpointEntry>)> = Vec::new();
         let (mut sums, mut missing) = (Sums::new(), Vec::new());
         let block = self.geometry.block_bytes as usize;
-        let chunks = trailer.chunks.min(room - 1);
+        let chunks = trailer.chunks.min(room.saturating_sub(TRAILER_BLOCKS));
         let step = (super::log_layout::BATCH_DATA_MAX / block) as u32;
         for start in (0..chunks).step_by(step as usize) {
             let pages = self.read(io, first + start, step.min(chunks - start))?;
@@ -111,7 +156,7 @@ impl Scan<'_> {
         let entries: Vec<_> = parts.into_iter().flat_map(|(_, part)| part).collect();
         let mut missing = missing.into_iter().map(|(_, info)| info).next();
         if entries.len() as u64 != trailer.entries {
-            let whole = || self.corrupt(first - 1, "checkpoint", (0, 0));
+            let whole = || self.corrupt(first - TRAILER_BLOCKS, "checkpoint", (0, 0));
             missing = missing.or_else(|| Some(whole()));
         }
         Ok((entries, missing))
@@ -153,7 +198,7 @@ impl Scan<'_> {
 /// Blocks of a checkpoint that has room for `room`: its trailer, chunks and parity.
 fn blocks_of(trailer: &Trailer, room: u32) -> u32 {
     let pages = pages_of(trailer.chunks, room);
-    trailer.chunks.saturating_add(1 + pages)
+    trailer.chunks.saturating_add(TRAILER_BLOCKS + pages)
 }
 
 /// Of each slot the last entry, and none of slots that hold nothing any more. In the order of the

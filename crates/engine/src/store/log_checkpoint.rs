@@ -4,7 +4,7 @@
 //! to bring the NVM stores placed so far to their end. Then the slots are looked at, a bounded
 //! number per step, and written some chunks at a time, with pages of parity behind them. Then the
 //! own disk is synced and the shard asked to make NVM frees and backing stores durable. The trailer
-//! is written last, durably.
+//! is written last, durably, twice by one write, so that a lost page of 4 KiB leaves the other.
 //! A full one names all slots and goes into the older of two areas. Behind it go increments, which
 //! name the slots that changed since the one before looked at them, empty ones included. The first
 //! of an opening, a clean one, and one for which the area has no room or that would be longer than
@@ -23,7 +23,7 @@
 use super::log::{LogStore, Purpose, SegmentState, StreamState, SyncFor};
 use super::log_geometry::SEGMENT_BYTES_DEFAULT;
 use super::log_layout::{
-    CHUNK_ENTRIES, CheckpointEntry, NOWHERE, OpenSegment, Trailer, encode_chunk,
+    CHUNK_ENTRIES, CheckpointEntry, NOWHERE, OpenSegment, TRAILER_BLOCKS, Trailer, encode_chunk,
 };
 use super::log_parity::{Sums, pages_of};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
@@ -300,7 +300,7 @@ fn go_behind(log: &mut LogStore) {
     let Some(chain) = chain else { return };
     let chunks = (u64::from(changed) + chain.lost).div_ceil(CHUNK_ENTRIES as u64);
     let chunks = u32::try_from(chunks).unwrap_or(u32::MAX);
-    let blocks = chunks.saturating_add(1 + pages_of(chunks, u32::MAX));
+    let blocks = chunks.saturating_add(TRAILER_BLOCKS + pages_of(chunks, u32::MAX));
     if blocks <= chain.full && blocks <= area_blocks - chain.end {
         (run.area, run.first) = (log.checkpoint.area, chain.end);
         run.trailer.base = chain.base;
@@ -377,7 +377,8 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
         return;
     }
     let count = entries.len().div_ceil(CHUNK_ENTRIES) as u32;
-    if run.first + 1 + run.trailer.chunks + count > log.geometry.checkpoint_blocks {
+    let blocks = run.first + TRAILER_BLOCKS + run.trailer.chunks + count;
+    if blocks > log.geometry.checkpoint_blocks {
         assert!(!run.trailer.is_full(), "an area holds every slot");
         return turn_full(log);
     }
@@ -457,7 +458,7 @@ fn write_chunks(
 
 /// Writes pages of the run, the first one being where chunk `chunk` has its place.
 fn write_pages(log: &mut LogStore, io: &mut dyn Io, chunk: u32, buffer: Buffer) {
-    let location = trailer_place(log) + 1 + chunk;
+    let location = trailer_place(log) + TRAILER_BLOCKS + chunk;
     let offset = log.offset_of(location);
     log.checkpoint.writing = (location, buffer.len() as u32 / log.geometry.block_bytes);
     log.counters.bytes_checkpoint += buffer.len() as u64;
@@ -539,10 +540,11 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
     run.stage = Stage::Ending;
     run.trailer.end = end;
     let trailer = run.trailer.clone();
-    let mut buffer = log.zeroed(io, 1);
-    trailer.encode(&mut buffer, log.instance);
+    let mut buffer = log.zeroed(io, TRAILER_BLOCKS as usize);
+    let pages = buffer.chunks_exact_mut(log.geometry.block_bytes as usize);
+    pages.for_each(|page| trailer.encode(page, log.instance));
     log.counters.bytes_checkpoint += buffer.len() as u64;
-    log.checkpoint.writing = (trailer_place(log), 1);
+    log.checkpoint.writing = (trailer_place(log), TRAILER_BLOCKS);
     let offset = log.offset_of(log.checkpoint.writing.0);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.set_life(Some(LIFE));
@@ -553,9 +555,10 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
 /// Overwrites the trailer of a run that failed at its end, before another run writes chunks there.
 fn void(log: &mut LogStore, io: &mut dyn Io) {
     log.checkpoint.is_voiding = true;
-    let buffer = log.zeroed(io, 1);
+    let buffer = log.zeroed(io, TRAILER_BLOCKS as usize);
     log.counters.bytes_checkpoint += buffer.len() as u64;
-    log.checkpoint.writing = (log.checkpoint.doubtful.expect("the caller looked"), 1);
+    let place = log.checkpoint.doubtful.expect("the caller looked");
+    log.checkpoint.writing = (place, TRAILER_BLOCKS);
     let offset = log.offset_of(log.checkpoint.writing.0);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
@@ -600,7 +603,7 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
 fn note_chain(log: &mut LogStore, run: &Run) {
     let Trailer { base, ordinal, chunks, .. } = run.trailer;
     let room = log.geometry.checkpoint_blocks - run.first;
-    let end = run.first + 1 + chunks + pages_of(chunks, room);
+    let end = run.first + TRAILER_BLOCKS + chunks + pages_of(chunks, room);
     let before = log.checkpoint.chain.filter(|_| !run.trailer.is_full());
     let full = before.map_or(end, |chain| chain.full);
     log.checkpoint.chain = Some(Chain { base, ordinal, full, end, lost: run.lost_total });

@@ -7,7 +7,7 @@
 use super::STREAMS;
 use super::layout::GEOMETRY_FIELDS;
 use super::log_config::SegmentPlan;
-use super::log_layout::{BATCH_DATA_MAX, BATCH_ENTRIES_MAX, CHUNK_ENTRIES};
+use super::log_layout::{BATCH_DATA_MAX, BATCH_ENTRIES_MAX, CHUNK_ENTRIES, TRAILER_BLOCKS};
 use layby_types::BlockSize;
 
 /// Streams of a log of few segments.
@@ -30,7 +30,7 @@ const ALIGNED_SEGMENTS_MIN: u32 = 32;
 pub(super) const SEGMENT_BYTES_DEFAULT: u64 = 1 << 20;
 /// Blocks of a checkpoint area for increments at least: two of the shortest, so that small logs
 /// have them, too.
-const INCREMENT_BLOCKS_MIN: u32 = 6;
+const INCREMENT_BLOCKS_MIN: u32 = 2 * (TRAILER_BLOCKS + 2);
 
 /// Free segments that only copies and forgets may take: one for each stream of copies, one more to
 /// gain by, and the last one, which is for forgets.
@@ -86,7 +86,7 @@ impl LogGeometry {
             }
             bytes => u32::try_from((bytes / block).max(floor)).ok()?,
         };
-        let full = 1 + blocks.div_ceil(CHUNK_ENTRIES as u32);
+        let full = TRAILER_BLOCKS + blocks.div_ceil(CHUNK_ENTRIES as u32);
         let checkpoint_blocks = full + (3 * full).div_ceil(4).max(INCREMENT_BLOCKS_MIN);
         let first = 1 + 2 * checkpoint_blocks;
         let aligned_min = if segment_bytes == 0 { 64 } else { ALIGNED_SEGMENTS_MIN };
@@ -230,7 +230,8 @@ impl LogGeometry {
             && end <= length / u64::from(block_bytes)
             && end < u64::from(u32::MAX)
             && u64::from(segments_first) > 2 * u64::from(checkpoint_blocks)
-            && u64::from(checkpoint_blocks) > end / CHUNK_ENTRIES as u64
+            && u64::from(checkpoint_blocks)
+                >= end / CHUNK_ENTRIES as u64 + u64::from(TRAILER_BLOCKS)
             && u64::from(slot_count) < end;
         sound.then_some(geometry)
     }

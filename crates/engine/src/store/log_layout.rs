@@ -43,6 +43,8 @@ pub const CHUNK_HEADER: usize = 64;
 pub const CHECKPOINT_ENTRY: usize = 24;
 /// Entries of a chunk of 4 KiB.
 pub const CHUNK_ENTRIES: usize = (CONTENT_BYTES - CHUNK_HEADER) / CHECKPOINT_ENTRY;
+/// Blocks of a trailer, each with all of it: a drive may lose a whole page of 4 KiB.
+pub const TRAILER_BLOCKS: u32 = 2;
 /// Open segments that a trailer can name.
 pub const TRAILER_OPEN_MAX: usize = STREAMS;
 /// Bytes of the owner's note in a trailer.
@@ -522,7 +524,8 @@ fn checkpoint_entry(page: &[u8], position: usize) -> CheckpointEntry {
     }
 }
 
-/// The first block of a full checkpoint or an increment, written last: it makes that one valid.
+/// The first block of a full checkpoint or an increment, and the second one alike, written last: it
+/// makes that one valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// The counter when the checkpoint started (C0): every older record is in it.

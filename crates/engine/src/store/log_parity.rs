@@ -8,6 +8,7 @@
 //! Cost: a page per 32 to 64 chunks, up to 16; 64 KiB of memory per checkpoint under way or read.
 //! Source: Patterson et al., SIGMOD 1988, section 11 (level 5), within one device.
 
+use super::log_layout::TRAILER_BLOCKS;
 use layby_types::parity::PAGE_BYTES;
 
 /// Parity pages at most, a power of two.
@@ -18,7 +19,7 @@ const CHUNKS_PER_PAGE: u32 = 32;
 /// Parity pages behind `chunks` chunks in an area of `area_blocks` blocks, its trailer included.
 pub(super) fn pages_of(chunks: u32, area_blocks: u32) -> u32 {
     let wanted = 1 << (chunks / CHUNKS_PER_PAGE).clamp(1, PAGES_MAX).ilog2();
-    let fits = chunks.checked_add(wanted + 1).is_some_and(|end| end <= area_blocks);
+    let fits = chunks.checked_add(wanted + TRAILER_BLOCKS).is_some_and(|end| end <= area_blocks);
     if chunks > 0 && fits { wanted } else { 0 }
 }
 
@@ -82,7 +83,7 @@ mod tests {
                 assert!(page == all[lost as usize], "{lost} of {chunks}");
             }
         }
-        assert_eq!((pages_of(0, 9), pages_of(8, 9), pages_of(8, 10)), (0, 0, 1));
+        assert_eq!((pages_of(0, 9), pages_of(8, 10), pages_of(8, 11)), (0, 0, 1));
         assert_eq!((pages_of(100, 1000), pages_of(5000, 9000)), (2, 16));
     }
 }

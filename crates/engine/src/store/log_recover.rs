@@ -18,7 +18,7 @@ use super::log_discard::Freed;
 use super::log_geometry::LogGeometry;
 use super::log_layout::{
     BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, Record, SEGMENT_MAGIC,
-    SegmentHeader, Trailer, copied_place, generation_of,
+    SegmentHeader, TRAILER_BLOCKS, Trailer, copied_place, generation_of,
 };
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
@@ -77,6 +77,8 @@ pub(super) struct Scan<'a> {
     pub(super) instance: u64,
     pub(super) disk_name: String,
     pub(super) trailer: Trailer,
+    /// Pages of it that power loss may have torn.
+    pub(super) torn_pages: Vec<CorruptInfo>,
     pub(super) area: usize,
     pub(super) checkpoint: Vec<CheckpointEntry>,
     pub(super) headers: Vec<Option<SegmentHeader>>,
@@ -102,7 +104,7 @@ const fn noise() -> [u8; SECTOR_BYTES] {
 }
 
 /// Whether a sector of the bytes could not be read.
-fn has_unreadable(bytes: &[u8]) -> bool {
+pub(super) fn has_unreadable(bytes: &[u8]) -> bool {
     let mut sectors = bytes.chunks_exact(SECTOR_BYTES);
     sectors.any(|sector| *sector == UNREADABLE)
 }
@@ -132,7 +134,9 @@ pub(super) fn format(io: &mut dyn Io, config: &LogConfig, instance: u64) -> Resu
         geometry: geometry.to_fields(),
     };
     for area in 0..2 {
-        write_page(io, config, geometry.checkpoint_first(area), |_| {})?;
+        for page in 0..TRAILER_BLOCKS {
+            write_page(io, config, geometry.checkpoint_first(area) + page, |_| {})?;
+        }
     }
     write_page(io, config, 0, |page| superblock.encode(page))?;
     let sync = IoOperation::Sync { disk: region.disk };
@@ -176,6 +180,7 @@ pub(super) fn open(
     scan.read_checkpoint(io)?;
     scan.read_headers(io)?;
     scan.read_segments(io)?;
+    scan.name_torn_pages();
     let seq_next = scan.seq_next()?;
     scan.judge_batches(io)?;
     let replayed = replay(&mut scan);
@@ -241,6 +246,7 @@ impl<'a> Scan<'a> {
             instance,
             disk_name,
             trailer: Trailer::new(Seq(0), false, Vec::new()),
+            torn_pages: Vec::new(),
             area: 1,
             checkpoint: Vec::new(),
             headers: Vec::new(),
@@ -612,7 +618,8 @@ impl<'a> Scan<'a> {
     /// Bytes written since the checkpoint began, its own included.
     fn bytes_behind(&self) -> u64 {
         let batches = self.batches.iter().map(|batch| 1 + u64::from(batch.header.blocks));
-        let chunks = u64::from(self.trailer.chunks) + u64::from(self.trailer.seq.0 > 0);
+        let trailer = if self.trailer.seq.0 > 0 { TRAILER_BLOCKS } else { 0 };
+        let chunks = u64::from(self.trailer.chunks) + u64::from(trailer);
         (batches.sum::<u64>() + chunks) * u64::from(self.geometry.block_bytes)
     }
 

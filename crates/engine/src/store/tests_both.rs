@@ -28,7 +28,7 @@ const SEEDS: u64 = 60;
 /// A log of few segments, without a level above.
 const LOG_ALONE: Size = Size {
     keys: 90,
-    log_blocks: 300,
+    log_blocks: 306,
     nvm_blocks: 0,
     upper: Upper::None,
     discard: Off,
@@ -198,7 +198,7 @@ fn full_log_never_gets_stuck() {
 #[test]
 fn full_log_never_gets_stuck_by_power_cuts() {
     for_each_seed(SEEDS, |seed| {
-        let log_blocks = [180, 210, 312][seed as usize % 3];
+        let log_blocks = [186, 216, 318][seed as usize % 3];
         let mut size = Size { keys: 1, log_blocks, ..LOG_ALONE };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);

@@ -156,7 +156,7 @@ fn damaged_disks_are_survived() {
         let mut rng = Rng::new(seed);
         let size = Size {
             keys: 80,
-            log_blocks: 260,
+            log_blocks: 266,
             nvm_blocks: 40,
             upper: Upper::PageCache,
             discard: DiscardMode::Immediate,

@@ -7,11 +7,12 @@ use super::{
     AppendEntry, LogConfig, LogStore, PeerScope, Recovered, SeqSource, SlotInfo, SlotView,
     StoreEvent, Stream, Ticket,
 };
-use crate::check::{StoreKind, check_store};
-use crate::io::{CrashMode, DiskId, Io, SimIo};
+use crate::check::{ReadAt, StoreKind, check_store};
+use crate::io::{CrashMode, DiskId, Io, IoOperation, SimIo, run_alone};
 use layby_types::{Nanos, Rng, Seq, Slot};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::io;
 
 const LENGTH: u64 = 8 << 20;
 const BLOCK: usize = 4096;
@@ -251,7 +252,10 @@ impl Bench {
         let bytes = self.io.peek(self.disk);
         let pages = (0..).step_by(BLOCK).zip(bytes.chunks_exact(BLOCK));
         let decode = |page: &[u8]| Trailer::decode(page, self.log.instance);
-        pages.filter_map(|(at, page)| Some((at, decode(page)?))).collect()
+        let mut found: Vec<_> = pages.filter_map(|(at, page)| Some((at, decode(page)?))).collect();
+        // Each has a copy behind it.
+        found.dedup_by(|next, before| next.1 == before.1);
+        found
     }
 
     /// The place of the newest increment.
@@ -272,15 +276,15 @@ fn increments_survive_a_cut_at_any_turn() {
         let mut bench = Bench::new(seed);
         bench.fill().expect("there is no cut");
         let mut rng = Rng::new(seed);
-        (0..8).try_for_each(|_| bench.round(&mut rng)).expect("there is no cut");
-        assert_eq!(bench.are_increments.iter().filter(|it| **it).count(), 7, "one is full");
+        (0..7).try_for_each(|_| bench.round(&mut rng)).expect("there is no cut");
+        assert_eq!(bench.are_increments.iter().filter(|it| **it).count(), 6, "one is full");
         let mut cuts = 0;
         for turns in 0.. {
             let mut bench = Bench::new(seed);
             bench.fill().expect("there is no cut");
             bench.turns = turns;
             let mut rng = Rng::new(seed);
-            let is_over = (0..8).try_for_each(|_| bench.round(&mut rng)).is_some();
+            let is_over = (0..7).try_for_each(|_| bench.round(&mut rng)).is_some();
             bench.turns = u32::MAX;
             bench.cut(modes[(turns as usize + seed as usize) % 3]);
             let more = turns % 4;
@@ -331,10 +335,10 @@ fn a_refused_increment_is_overwritten_first() {
         assert_eq!(bench.checkpoint(), Some(false));
         bench.put(7, 2).expect("there is no cut");
         bench.evict(8).expect("there is no cut");
-        // Behind the full one's trailer, two chunks and parity lie the trailer, a chunk and parity
-        // of the increment.
+        // Behind the full one's trailer of two pages, two chunks and parity lie the trailer, a chunk
+        // and parity of the increment.
         let newest = bench.trailers().into_iter().max_by_key(|(_, trailer)| trailer.seq);
-        let guard = newest.expect("it is complete").0 as usize + 6 * BLOCK;
+        let guard = newest.expect("it is complete").0 as usize + 8 * BLOCK;
         let is_guarded = |bench: &Bench| {
             let bytes = bench.io.peek(bench.disk);
             bytes[guard..guard + BLOCK].iter().any(|byte| *byte != 0)
@@ -368,19 +372,21 @@ fn a_refused_increment_is_overwritten_first() {
 
 /// Goal: a place that the device has ceased to write does not end all checkpoints where the trailer
 /// of an increment was to lie: a full one goes elsewhere, and no start takes what may be there.
-/// Method: such a place; a cut right behind the failure, behind the full one, and behind as many
-/// increments as bring the area into use again.
+/// Method: such a place, of either page; a cut right behind the failure, behind the full one, and
+/// behind as many increments as bring the area into use again.
 #[test]
 fn a_broken_place_of_a_trailer_is_passed_by() {
-    for (cut_behind, more) in [(0, 0), (1, 0), (2, 1), (2, 12)] {
+    let cuts = [(0, 0), (1, 0), (2, 1), (2, 12)];
+    for (page, (cut_behind, more)) in [0, 1].into_iter().flat_map(|page| cuts.map(|it| (page, it)))
+    {
         let mut bench = Bench::new(2);
         bench.fill().expect("there is no cut");
         assert_eq!(bench.checkpoint(), Some(false));
         bench.put(7, 2).expect("there is no cut");
         bench.evict(8).expect("there is no cut");
-        // Behind the full one's trailer, two chunks and parity.
+        // Behind the full one's trailer of two pages, two chunks and parity.
         let newest = bench.trailers().into_iter().max_by_key(|(_, trailer)| trailer.seq);
-        let place = newest.expect("it is complete").0 + 4 * BLOCK as u64;
+        let place = newest.expect("it is complete").0 + (5 + page) * BLOCK as u64;
         bench.io.break_range(bench.disk, place, BLOCK as u64);
         bench.log.checkpoint_now(false);
         let failed =
@@ -444,15 +450,15 @@ fn what_is_freed_before_the_peer_answers_is_emptied() {
 }
 
 /// Goal: an increment for which too much changes meanwhile becomes a full checkpoint in the other
-/// area. Method: increments until there is room for one of three blocks and no more; then all slots
+/// area. Method: increments until there is room for one of four blocks and little more; then all slots
 /// change behind its beginning; a cut.
 #[test]
 fn an_increment_that_outgrows_its_area_becomes_full() {
-    const MANY: u32 = 450;
+    const MANY: u32 = 650;
     let mut bench = Bench::new(5);
     (0..MANY).try_for_each(|slot| bench.put(slot, 1)).expect("there is no cut");
     assert_eq!(bench.checkpoint(), Some(false));
-    for byte in 2..8 {
+    for byte in 2..6 {
         bench.put(7, byte).expect("there is no cut");
         assert_eq!(bench.checkpoint(), Some(true));
     }
@@ -461,7 +467,7 @@ fn an_increment_that_outgrows_its_area_becomes_full() {
     let place = (place / BLOCK as u64) as u32;
     let area = usize::from(place >= geometry.checkpoint_first(1));
     let end = geometry.checkpoint_first(area) + geometry.checkpoint_blocks;
-    assert_eq!(end - place, 3 + 4, "room for four blocks is left");
+    assert_eq!(end - place, 4 + 6, "room for six blocks is left");
     bench.peer = Peer::Changes(MANY);
     bench.put(7, 8).expect("there is no cut");
     assert_eq!(bench.checkpoint(), Some(false));
@@ -474,7 +480,8 @@ fn an_increment_that_outgrows_its_area_becomes_full() {
 
 /// Goal: what is damaged in an increment beyond its parity leaves undecided all that has no younger
 /// record, and one whose trailer is gone is missed by what was written since; `check` says so, too.
-/// Method: rot in a chunk, then in its parity page as well; in another log in the trailer, with and
+/// Method: rot in a chunk, then in its parity page as well; in another log in both pages of the
+/// trailer, with and
 /// without a batch behind it.
 #[test]
 fn a_damaged_increment_decides_nothing() {
@@ -496,10 +503,10 @@ fn a_damaged_increment_decides_nothing() {
     };
     let (mut bench, place, trailer) = made();
     assert_eq!(trailer.chunks, 1);
-    rot(&mut bench, place + BLOCK as u64);
+    rot(&mut bench, place + 2 * BLOCK as u64);
     let (_, found) = open(&mut bench.io, bench.disk);
     assert_eq!((found.undecided, found.entries.len()), (None, SLOTS as usize), "by parity");
-    rot(&mut bench, place + 2 * BLOCK as u64);
+    rot(&mut bench, place + 3 * BLOCK as u64);
     assert!(!problems(&bench).is_empty());
     let (_, found) = open(&mut bench.io, bench.disk);
     assert_eq!(found.undecided, Some(trailer.seq));
@@ -509,11 +516,125 @@ fn a_damaged_increment_decides_nothing() {
         if has_batch {
             bench.put(9, 3).expect("there is no cut");
         }
-        rot(&mut bench, place);
+        (0..2).for_each(|page| rot(&mut bench, place + page * BLOCK as u64));
         let (_, found) = open(&mut bench.io, bench.disk);
         assert_eq!(found.undecided, has_batch.then_some(trailer.seq));
         assert_eq!(problems(&bench).is_empty(), !has_batch);
         assert_eq!(found.entries.len(), SLOTS as usize, "the records are behind the full one");
+    }
+}
+
+/// What becomes of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    Noise,
+    Unreadable,
+    /// It is as it was before the last write of it.
+    Stale,
+}
+
+/// A device of which a page cannot be read.
+struct Hole<'a>(&'a [u8], u64);
+
+impl ReadAt for Hole<'_> {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let is_hit = offset < self.1 + BLOCK as u64 && self.1 < offset + bytes.len() as u64;
+        if is_hit { Err(io::ErrorKind::Other.into()) } else { self.0.read_at(offset, bytes) }
+    }
+}
+
+/// Of a trailer: its place, and what its two pages were before it was written.
+type Trailed = (u64, Vec<u8>);
+
+impl Bench {
+    /// A full checkpoint in an area that had one before, two increments behind it, and with
+    /// `has_batch` a batch that knows of the last one.
+    fn chained(has_batch: bool) -> (Bench, [Trailed; 3]) {
+        let mut bench = Bench::new(7);
+        bench.fill().expect("there is no cut");
+        for _ in 0..2 {
+            assert_eq!(bench.checkpoint(), Some(false));
+            bench.cut(CrashMode::KeepAll);
+        }
+        let trailed = [2, 3, 4].map(|byte| {
+            bench.put(7, byte).expect("there is no cut");
+            let before = bench.io.peek(bench.disk);
+            assert_eq!(bench.checkpoint(), Some(byte > 2));
+            let newest = bench.trailers().into_iter().max_by_key(|(_, trailer)| trailer.seq);
+            let (at, _) = newest.expect("it is complete");
+            (at, before[at as usize..][..2 * BLOCK].to_vec())
+        });
+        if has_batch {
+            bench.put(9, 5).expect("there is no cut");
+        }
+        bench.io.crash(CrashMode::KeepAll);
+        (bench, trailed)
+    }
+
+    /// Loses a page of a trailer; where it lies.
+    fn lose(&mut self, (place, before): &Trailed, page: usize, loss: Loss) -> u64 {
+        let (disk, offset) = (self.disk, place + (page * BLOCK) as u64);
+        let mut buffer = self.io.buffer(BLOCK);
+        match loss {
+            Loss::Unreadable => {
+                self.io.fail_reads(disk, offset, BLOCK as u64);
+                return offset;
+            }
+            Loss::Noise => Rng::new(offset).fill(&mut buffer),
+            Loss::Stale => buffer.copy_from_slice(&before[page * BLOCK..][..BLOCK]),
+        }
+        let write = IoOperation::Write { disk, offset, buffer, durable: true };
+        run_alone(&mut self.io, write).expect("a sound disk");
+        offset
+    }
+}
+
+/// Goal: a lost page of a trailer costs nothing, and is named: always where it cannot be read, else
+/// where what lies behind shows that power loss cannot have left it. Method: the newest full
+/// checkpoint and two increments behind it, with a batch behind and without; of each trailer each
+/// page replaced by noise or by what was there before, or unreadable; a strict start, and `check`.
+#[test]
+fn a_lost_page_of_a_trailer_costs_nothing() {
+    let losses = [Loss::Noise, Loss::Unreadable, Loss::Stale];
+    for case in 0..3 * 2 * 3 * 2 {
+        let (which, page, loss) = (case % 3, case / 3 % 2, losses[case / 6 % 3]);
+        let has_batch = case / 18 == 1;
+        let name = format!("page {page} of {which}, {loss:?}, a batch: {has_batch}");
+        let (mut bench, trailed) = Bench::chained(has_batch);
+        let (_, before) = open(&mut bench.io, bench.disk);
+        let at = bench.lose(&trailed[which], page, loss);
+        let strict = LogConfig { is_strict: true, ..log_config(bench.disk) };
+        let opened = LogStore::open(&mut bench.io, strict, SeqSource::new(Seq(1)));
+        let (_, found) = opened.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((found.undecided, &found.entries), (None, &before.entries), "{name}");
+        let is_named = has_batch || which < 2 || loss == Loss::Unreadable;
+        let wanted: Vec<u64> = is_named.then_some(at).into_iter().collect();
+        let damaged: Vec<u64> = found.damaged.iter().map(|info| info.offset).collect();
+        assert_eq!(damaged, wanted, "{name}");
+        let bytes = bench.io.peek(bench.disk);
+        let hole = if loss == Loss::Unreadable { at } else { LENGTH };
+        let report = check_store(&Hole(&bytes, hole), "ssd", 0, LENGTH, StoreKind::Log, true);
+        assert_eq!(report.is_sound(), !is_named, "{name}: {:?}", report.problems);
+        assert!(report.problems.iter().all(|problem| problem.offset == at), "{name}");
+        assert_eq!(report.counts.blocks_live, before.entries.len() as u64, "{name}");
+    }
+}
+
+/// Goal: a checkpoint that lost both pages of its trailer, or an increment before it, is missed by
+/// what was written since. Method: noise in both, of the full one and of each increment.
+#[test]
+fn both_pages_of_a_trailer_are_missed() {
+    for which in 0..3 {
+        let (mut bench, trailed) = Bench::chained(true);
+        let newest = bench.trailers().into_iter().map(|(_, trailer)| trailer.seq).max();
+        for page in 0..2 {
+            bench.lose(&trailed[which], page, Loss::Noise);
+        }
+        let (_, found) = open(&mut bench.io, bench.disk);
+        assert_eq!(found.undecided, newest, "of {which}");
+        let bytes = bench.io.peek(bench.disk);
+        let report = check_store(&bytes[..], "ssd", 0, LENGTH, StoreKind::Log, true);
+        assert!(!report.is_sound(), "of {which}");
     }
 }
 

@@ -139,7 +139,7 @@ fn an_unreadable_home_is_an_error() {
 fn a_full_home_loses_nothing() {
     each_seed(20, |seed| {
         let mut shape = quiet();
-        shape.ssd_bytes = 100 * BLOCK;
+        shape.ssd_bytes = 106 * BLOCK;
         let mut world = World::new(seed, shape);
         world.io.set_full(world.homes[1], true);
         let mut kept = Vec::new();
@@ -219,7 +219,7 @@ fn a_failed_zeroing_revives_no_dropped_record() {
     let failed = std::cell::Cell::new(0);
     each_seed(40, |seed| {
         let mut shape = quiet();
-        shape.ssd_bytes = 110 * BLOCK;
+        shape.ssd_bytes = 116 * BLOCK;
         let mut world = World::new(seed, shape);
         for block in 0..BLOCKS {
             write_block(&mut world, 2, block, 40).expect("a write");

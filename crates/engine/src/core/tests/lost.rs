@@ -100,7 +100,8 @@ impl Model {
     }
 }
 
-/// Damages two sectors of one structure of the log, or both headers of an NVM slot.
+/// Damages two sectors of one structure of the log, of both pages of a trailer, or both headers of
+/// an NVM slot.
 fn damage(world: &mut World, rng: &mut Rng) {
     if rng.chance(1, 8) {
         let geometry =
@@ -122,10 +123,15 @@ fn damage(world: &mut World, rng: &mut Rng) {
     if found.is_empty() {
         return;
     }
-    let at = found[rng.below(found.len() as u64) as usize] as u64 * BLOCK;
+    let index = found[rng.below(found.len() as u64) as usize];
     let first = rng.below(7);
-    for sector in [first, (first + 1 + rng.below(6)) % 7] {
-        world.io.corrupt(world.ssd, at + sector * 512, 512);
+    let sectors = [first, (first + 1 + rng.below(6)) % 7];
+    let page = |index: usize| &bytes[index * BLOCK as usize..][..BLOCK as usize];
+    let twins = (index - 1..index + 2).filter(|twin| page(*twin) == page(index));
+    let pages = if wanted == b"LAYBYCKT" { twins.collect() } else { vec![index] };
+    for at in pages.into_iter().flat_map(|index| sectors.map(|it| index as u64 * BLOCK + it * 512))
+    {
+        world.io.corrupt(world.ssd, at, 512);
     }
 }
 
