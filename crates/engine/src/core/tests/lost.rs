@@ -215,24 +215,29 @@ fn undecided_blocks_are_errors_until_written() {
 }
 
 /// Goal: a lost block of a volume that is written past the levels is known again once its write is
-/// answered. Method: its class has no persistent level; a batch of the other volume is damaged.
+/// answered. Method: its class has no persistent level; a batch of the other volume is damaged, and
+/// the next one, which has its copy.
 #[test]
 fn a_write_past_the_levels_finds_a_block() {
     let mut shape = faults::quiet();
     shape.spec.classes[0].levels = 0b100;
     shape.spec.classes[1].levels = 0b001;
-    let (mut world, mut at) = (World::new(3, shape), 0);
-    for value in 1..4 {
+    let (mut world, mut damaged) = (World::new(3, shape), Vec::new());
+    for value in 1..5 {
         let mut write = call(Operation::Write, u64::from(value) * BLOCK, BLOCK);
         write.flags.fua = true;
         let owner =
             if world.core.cache().class_of(VolumeId(1)) == Some(ClassId(0)) { 1 } else { 2 };
         world.run(owner, write, value).expect("a write");
-        at = if value == 2 { faults::find_block(&world, world.ssd, 2) - BLOCK } else { at };
+        if [2, 3].contains(&value) {
+            damaged.push(faults::find_block(&world, world.ssd, value) - BLOCK);
+        }
     }
     world.io.crash(CrashMode::KeepAll);
-    world.io.corrupt(world.ssd, at + 128, 32);
-    world.io.corrupt(world.ssd, at + 1024, 32);
+    for at in damaged {
+        world.io.corrupt(world.ssd, at + 128, 32);
+        world.io.corrupt(world.ssd, at + 1024, 32);
+    }
     let report = world.restart();
     let volumes: Vec<VolumeId> = report.undecided.iter().map(|range| range.volume).collect();
     assert_eq!(volumes, VOLUMES.map(VolumeId));
