@@ -22,6 +22,7 @@ mod node;
 mod python;
 mod s3;
 mod tool;
+mod unreadable;
 mod wire;
 
 pub use connection::{Connection, Lost, Request};
@@ -34,6 +35,7 @@ pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
 pub use python::{promtool, python_script, python_tool};
 pub use s3::S3Server;
 pub use tool::{Outcome, available, fio_available, missing, must, python, run, say, skip};
+pub use unreadable::Unreadable;
 pub use wire::{Head, OptionReply, Part, Wire};
 
 /// The seed of this run: `LAYBY_SEED`, or 1. A failing test prints it.
