@@ -84,6 +84,11 @@ impl Bucket {
         if cost == 0 {
             return;
         }
+        self.overdraw(cost, when);
+    }
+
+    /// Lets `cost` tokens pass at `when` whatever the bucket holds: what is missing is a debt.
+    pub fn overdraw(&mut self, cost: u64, when: Nanos) {
         self.earn(when);
         self.credit = self.credit.saturating_sub(self.units(cost));
     }

@@ -4,11 +4,14 @@
 //! four let it; otherwise it waits in its volume's line, and what waits for a class passes in the
 //! order of its arrival. Who is held by the volume's own limit does not hold the rest of the class.
 //! A call that waited is charged at the instant at which it could have passed, so that a caller who
-//! comes late loses nothing of the rate, up to [`LATENESS_MAX`].
+//! comes late loses nothing of the rate, up to [`LATENESS_MAX`]. A call that cannot wait is charged
+//! whether it may pass or not; what is missing then delays those behind it.
 //! Invariant: what passes within a window is at most the burst (or the largest call) and what the
-//! window earns, lengthened by how late the caller came. Nobody waits for ever: whoever came later
-//! to the same bucket passes later.
-//! Cost: one look-up for a volume without limits; the logarithm of the lines that wait for others.
+//! window earns, lengthened by how late the caller came, but for what could not wait. Nobody waits
+//! for ever: whoever came later to the same bucket passes later. An asker has one waiter at most,
+//! and is released, or cancelled, once for it.
+//! Cost: one look-up for a volume without limits; a pass over the volume's line, which has a place
+//! per connection at most, for a call that joins it; the logarithm of the lines that wait for others.
 //! Not for: order among calls that may start; that is scheduling.
 
 mod bucket;
@@ -126,6 +129,11 @@ impl Limiter {
         }
     }
 
+    fn overdraw(&mut self, cost: Cost, now: Nanos) {
+        self.requests.iter_mut().for_each(|bucket| bucket.overdraw(cost.requests, now));
+        self.bytes.iter_mut().for_each(|bucket| bucket.overdraw(cost.bytes, now));
+    }
+
     fn set(&mut self, limits: Limits, now: Nanos) {
         let set = |bucket: &mut Option<Bucket>, rate: Option<Rate>| match (&mut *bucket, rate) {
             (Some(bucket), Some(rate)) => bucket.set(rate, now),
@@ -164,6 +172,12 @@ struct Lane {
     limiter: Limiter,
     waiting: VecDeque<Waiter>,
     waits: Waits,
+}
+
+impl Lane {
+    fn waiter_of(&self, asker: u64) -> Option<&Waiter> {
+        self.waiting.iter().find(|waiter| waiter.asker == asker)
+    }
 }
 
 /// See the file's header. An asker waits with one call at a time.
@@ -213,12 +227,17 @@ impl Throttle {
         self.hurry();
     }
 
-    /// Whether a call may start now. If not, its asker waits until [`Throttle::release`] names it.
+    /// Whether a call may start now. If not, its asker waits until [`Throttle::release`] names it,
+    /// and a repeated question for the call that waits has the same answer and changes nothing.
     pub fn ask(&mut self, volume: VolumeId, asker: u64, cost: Cost, now: Nanos) -> bool {
         let Some(lane) = self.lanes.get_mut(&volume) else { return true };
         let group = lane.class.and_then(|class| self.groups.get_mut(&class));
         if cost.is_free() || (lane.limiter.is_open() && group.is_none()) {
             return true;
+        }
+        if let Some(waiter) = lane.waiter_of(asker) {
+            debug_assert_eq!(waiter.cost, cost, "an asker waits with one call at a time");
+            return false;
         }
         self.tickets += 1;
         let waiter = Waiter { asker, cost, since: now, ticket: self.tickets };
@@ -276,6 +295,16 @@ impl Throttle {
         lane.waiting.retain(|waiter| waiter.asker != asker);
         if lane.waiting.len() < before {
             self.hurry();
+        }
+    }
+
+    /// A call starts whatever the limits say, and is charged: its asker waits no more.
+    pub fn charge(&mut self, volume: VolumeId, asker: u64, cost: Cost, now: Nanos) {
+        self.cancel(volume, asker);
+        let Some(lane) = self.lanes.get_mut(&volume) else { return };
+        lane.limiter.overdraw(cost, now);
+        if let Some(group) = lane.class.and_then(|class| self.groups.get_mut(&class)) {
+            group.limiter.overdraw(cost, now);
         }
     }
 

@@ -193,6 +193,57 @@ fn assert_limits(limits: Limits, passed: &[(Nanos, VolumeId, Cost)], late: u64, 
     }
 }
 
+/// Goal: an asker waits once, whatever it asks meanwhile, and is released once for that. Method:
+/// askers that ask again for the call that waits, at random times, leave and come back, under live
+/// changes of the limits.
+#[test]
+fn an_asker_waits_once() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let volumes = [VolumeId(0), VolumeId(1)];
+        let of = |asker: u64| volumes[asker as usize % 2];
+        let plan = |rng: &mut Rng| LimitPlan {
+            volumes: volumes.map(|id| (id, CLASS, requests(1 + rng.below(900), 5))).to_vec(),
+            classes: vec![(CLASS, bytes(1 + rng.below(1 << 20), 1 << 16))],
+        };
+        let mut throttle = Throttle::default();
+        throttle.set(&plan(&mut rng), Nanos::ZERO);
+        let (mut now, mut waiting) = (Nanos::ZERO, Map::new());
+        let mut held = [0; 2];
+        for _ in 0..2000 {
+            let asker = rng.below(6);
+            let volume = of(asker);
+            if let Some(cost) = waiting.get(&asker).copied() {
+                assert!(!throttle.ask(volume, asker, cost, now), "SEED={seed}: it overtakes");
+                if rng.chance(1, 20) {
+                    throttle.cancel(volume, asker);
+                    waiting.remove(&asker);
+                }
+            } else {
+                let cost = Cost { requests: 1, bytes: 512 << rng.below(8) };
+                if !throttle.ask(volume, asker, cost, now) {
+                    waiting.insert(asker, cost);
+                    held[asker as usize % 2] += 1;
+                }
+            }
+            if rng.chance(1, 100) {
+                throttle.set(&plan(&mut rng), now);
+            }
+            now = now + Nanos(rng.below(20_000_000));
+            let mut released = vec![];
+            throttle.release(now, &mut released);
+            for asker in released {
+                assert!(waiting.remove(&asker).is_some(), "SEED={seed}: released for nothing");
+            }
+            for (index, volume) in volumes.iter().enumerate() {
+                let own = waiting.keys().filter(|asker| of(**asker) == *volume).count();
+                let waits = throttle.waits(*volume);
+                assert_eq!((waits.waiting, waits.calls), (own as u64, held[index]), "SEED={seed}");
+            }
+        }
+    }
+}
+
 /// Goal: a change counts at once for those who wait, and takes nothing from those who do not.
 /// Method: a wait of hours is ended by a faster limit, and by none.
 #[test]
@@ -237,6 +288,31 @@ fn who_leaves_holds_nobody() {
     assert_eq!(released, [3]);
     throttle.forget(volume);
     assert!(throttle.ask(volume, 4, cost(1 << 40), Nanos(2)), "without limits all pass");
+}
+
+/// Goal: a call that starts whatever the limits say delays the others by what it costs, and waits no
+/// more. Method: of two that wait the second starts so, under limits of the volume and its class.
+#[test]
+fn what_cannot_wait_is_charged() {
+    let volume = VolumeId(3);
+    let limits = bytes(10, 10);
+    for (own, shared) in [(limits, Limits::NONE), (Limits::NONE, limits), (limits, limits)] {
+        let mut throttle = Throttle::default();
+        let plan =
+            LimitPlan { volumes: vec![(volume, CLASS, own)], classes: vec![(CLASS, shared)] };
+        throttle.set(&plan, Nanos::ZERO);
+        let cost = Cost { requests: 1, bytes: 10 };
+        for asker in 1..=3 {
+            assert_eq!(throttle.ask(volume, asker, cost, Nanos::ZERO), asker == 1);
+        }
+        throttle.charge(volume, 3, cost, Nanos::ZERO);
+        assert_eq!(throttle.waits(volume).waiting, 1);
+        let mut released = vec![];
+        throttle.release(Nanos(1_999_999_999), &mut released);
+        assert!(released.is_empty());
+        throttle.release(Nanos::from_secs(2), &mut released);
+        assert_eq!(released, [2]);
+    }
 }
 
 /// Goal: what each call costs is a promise. Method: one of each.
