@@ -5,7 +5,7 @@ use layby_tests::{Connection, Node, Options, Request, layby, number, seed, small
 use layby_types::Rng;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tempfile::TempDir;
 
 const BLOCK: usize = 4096;
@@ -228,6 +228,101 @@ fn a_guest_keeps_to_limits() {
     let shown = node.layby(&["volume", "show", "maps", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
     assert!(shown["traffic"]["throttled"].as_u64() >= Some(1), "{shown}");
+    node.stop();
+}
+
+/// Asks for a read in every free place of queue 0, of `length` bytes, and tells the node.
+fn read_all(guest: &mut Guest, free: &mut Vec<u16>, length: u32) {
+    for slot in free.drain(..) {
+        guest.request(0, slot, kind::IN, sector(u64::from(slot)), Data::In(length));
+    }
+    guest.kick(0);
+}
+
+/// Takes what was answered, all of it good, as free places.
+fn freed(guest: &mut Guest, free: &mut Vec<u16>) {
+    let answers = guest.answers(0);
+    assert!(answers.iter().all(|(_, status)| *status == 0), "{answers:?}");
+    free.extend(answers.into_iter().map(|(slot, _)| slot));
+}
+
+fn traffic(node: &Node, volume: &str) -> serde_json::Value {
+    let shown = node.layby(&["volume", "show", volume, "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
+    shown["traffic"].clone()
+}
+
+/// Goal: a busy guest under a limit leaves other clients of the volume their part, and waits with
+/// one request at a time. Method: a guest that asks anew, with a kick, for each answer, beside an
+/// NBD client; how many the one was answered while the other was, and who waits then.
+#[test]
+fn a_busy_guest_leaves_others_their_part() {
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("maps", "16MiB", "normal");
+    node.layby(&["volume", "set", "maps", "--iops-max", "1000", "--iops-burst", "1"]);
+    let mut guest = Guest::new(1);
+    guest.connect(&home.join("vhost/maps.sock"));
+    let mut nbd = Connection::open(&node.socket(), "maps").expect("NBD is served beside");
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut free: Vec<u16> = (0..8).collect();
+            while !is_over.load(Ordering::SeqCst) {
+                read_all(&mut guest, &mut free, 4096);
+                freed(&mut guest, &mut free);
+                answered.fetch_add(free.len() as u64, Ordering::SeqCst);
+            }
+        });
+        // The client asks anew only when it has its answer, so the guest may be ahead.
+        let is_fair = |own: u64| answered.load(Ordering::SeqCst) <= 100 + 4 * own;
+        let own =
+            (0..500).take_while(|own| read_nbd(&mut nbd, 4096).len() == 4096 && is_fair(*own));
+        let own = own.count();
+        let now = traffic(&node, "maps")["throttled_now"].as_u64();
+        is_over.store(true, Ordering::SeqCst);
+        assert_eq!(own, 500, "{} of the guest meanwhile", answered.load(Ordering::SeqCst));
+        assert!(now <= Some(1), "{now:?} wait of a guest's queue");
+    });
+    node.stop();
+}
+
+/// Goal: no kick buys bytes: what a guest reads within any time is at most the burst and what the
+/// limit gives in that time. Method: a bucket in debt, a short read that waits, thousands of kicks,
+/// then a full queue of long reads; bytes against the time that they took.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a rate is a count over a time")]
+fn kicks_buy_no_bytes() {
+    const RATE: u64 = 128 << 10;
+    /// The place of the short read.
+    const SHORT: u16 = 0;
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("maps", "16MiB", "normal");
+    let words = ["--bandwidth-max", "128KiB", "--bandwidth-burst", "4KiB"];
+    node.layby(&[&["volume", "set", "maps"], &words[..]].concat());
+    let mut guest = Guest::new(1);
+    guest.connect(&home.join("vhost/maps.sock"));
+    let began = std::time::Instant::now();
+    let (mut free, mut passed) = (vec![1], u64::from(DATA_BYTES));
+    read_all(&mut guest, &mut free, DATA_BYTES);
+    freed(&mut guest, &mut free);
+    read_all(&mut guest, &mut vec![SHORT], 512);
+    while began.elapsed().as_millis() < 80 {
+        guest.kick(0);
+        passed += 512 * guest.answers_now(0).len() as u64;
+    }
+    free.extend(2..REQUESTS_MAX);
+    while passed < 2 * RATE {
+        read_all(&mut guest, &mut free, DATA_BYTES);
+        freed(&mut guest, &mut free);
+        let places = free.len();
+        free.retain(|slot| *slot != SHORT);
+        passed += if free.len() < places { 512 } else { 0 };
+        passed += free.len() as u64 * u64::from(DATA_BYTES);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    // A request that is larger than the burst passes when the burst is whole.
+    let most = f64::from(DATA_BYTES) + RATE as f64 * (seconds + 0.05);
+    assert!(passed as f64 <= most, "{passed} bytes in {seconds} s");
     node.stop();
 }
 

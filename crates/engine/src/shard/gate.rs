@@ -4,7 +4,8 @@
 //! and receives nothing more, so that its peer is held back by the socket, and is named again when
 //! it may go on. A change waits for the intent first, then for the limits. Changes of a volume that
 //! became read-only, or whose intent cannot be recorded, do not wait: they end with an error.
-//! Invariant: a client waits with one call at a time, and with that one only.
+//! Invariant: a client waits with one call at a time, and with that one only: while it waits it does
+//! not ask again, so what is released is what was asked for, and is paid for once.
 //! Cost: a look-up in an empty map where nothing has a limit.
 
 use super::intent::{Intents, changes};
@@ -51,7 +52,13 @@ impl Gate {
             && self.throttle.ask(volume, u64::from(client), Cost::of(call), self.now)
     }
 
-    /// The same, whatever the limits say.
+    /// `call` starts whatever the limits say, and is paid for; its client waits for nothing more.
+    pub(super) fn charge(&mut self, volume: VolumeId, client: u32, call: &Call) {
+        self.cancel(volume, client);
+        self.throttle.charge(volume, u64::from(client), Cost::of(call), self.now);
+    }
+
+    /// The same as [`Gate::may_start`], whatever the limits say.
     pub(super) fn may_change(&mut self, volume: VolumeId, client: u32, call: &Call) -> bool {
         self.intents.may_start(volume, u64::from(client), call)
     }

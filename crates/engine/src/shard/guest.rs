@@ -165,6 +165,9 @@ impl Guest {
     ) -> Result<(), SessionError> {
         self.has_more = false;
         self.wait(io);
+        if self.is_held() {
+            return Ok(());
+        }
         for _ in 0..TAKEN_PER_TURN_MAX {
             if self.taken.is_none() && (self.is_leaving || self.is_full()) {
                 return Ok(());
@@ -206,13 +209,24 @@ impl Guest {
         gate.refusal(self.volume, call).filter(|_| is_own)
     }
 
+    /// Whether the call that was taken waits, so that nothing is asked until its release, whatever
+    /// kicks come. What was taken from a queue that stops waits for no limits.
+    fn is_held(&self) -> bool {
+        self.hold == Hold::Held && !self.is_leaving
+    }
+
     /// Whether a call may start now, or is on its way already. It is paid for once, and what was
-    /// taken from a queue that stops is answered whatever the limits say.
+    /// taken from a queue that stops is answered whatever the limits say, and charged.
     fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
         let is_begun = self.cuts.is_cutting() || self.is_part();
-        let is_paid = self.hold == Hold::Released || self.is_leaving || is_begun;
+        let is_paid = self.hold == Hold::Released || is_begun;
         let (volume, asker) = (self.volume, self.asker());
         let may_change = is_begun || gate.may_change(volume, asker, call);
+        let cannot_wait = may_change && !is_paid && self.is_leaving;
+        if cannot_wait {
+            gate.charge(volume, asker, call);
+        }
+        let is_paid = is_paid || cannot_wait;
         let may = may_change && (is_paid || gate.may_start(volume, asker, call));
         self.hold = if may { Hold::Released } else { Hold::Held };
         may
@@ -533,6 +547,7 @@ impl Guests {
     pub(super) fn on_released(&mut self, asker: Asker) {
         let number = asker.0 & (GUEST_ASKER - 1);
         let guest = self.places[number as usize].as_mut().expect("who is gone waits for nothing");
+        assert_eq!(guest.hold, Hold::Held, "only a held call is released");
         guest.hold = Hold::Released;
         guest.has_more = true;
     }
@@ -652,6 +667,11 @@ impl Guests {
             let place = &mut self.places[index];
             let Some(guest) = place else { continue };
             guest.flush();
+            if guest.taken.is_none() && guest.hold == Hold::Held {
+                // Its guest broke the ring while the call waited.
+                gate.cancel(guest.volume, guest.asker());
+                guest.hold = Hold::Open;
+            }
             if guest.settle() {
                 gate.cancel(guest.volume, guest.asker());
                 *place = None;

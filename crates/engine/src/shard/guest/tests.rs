@@ -278,6 +278,152 @@ fn a_stopped_queue_answers_what_was_taken() {
     }
 }
 
+/// Limits of the volume, full buckets.
+fn limit(bench: &mut Bench, limits: Limits) {
+    let plan = LimitPlan { volumes: vec![(LOWER, ClassId(1), limits)], ..<_>::default() };
+    bench.gate.set_limits(&plan);
+}
+
+/// The queue's guest kicks.
+fn kick(bench: &mut Bench) {
+    bench.guests.on_event(0);
+}
+
+/// Time goes on, and the queue is released where it may start; the others that are.
+fn pass_time(bench: &mut Bench, now: Nanos) -> Vec<u64> {
+    bench.gate.set_now(now);
+    let mut others = bench.gate.take_released();
+    others.retain(|asker| {
+        let is_guest = Guests::is_asker(Asker(*asker));
+        if is_guest {
+            bench.guests.on_released(Asker(*asker));
+        }
+        !is_guest
+    });
+    others
+}
+
+/// Goal: a queue waits for its volume's limits once, however often its guest kicks. Method: reads
+/// behind a spent burst and a hundred kicks, then time for one; the gate's own count of who waits.
+#[test]
+fn kicks_ask_for_nothing_twice() {
+    let requests = (0..10).map(|n| read(n, n * 4096, 4096)).collect();
+    let mut bench = Bench::new(11, requests, Rank::FIRST);
+    let rate = Rate::per_second(1, 1);
+    limit(&mut bench, Limits { requests: Some(rate), bytes: None });
+    for second in 0..4 {
+        for _ in 0..100 {
+            kick(&mut bench);
+            bench.go_on();
+            bench.work();
+        }
+        let waits = bench.gate.waits(LOWER);
+        assert_eq!((waits.waiting, waits.calls), (1, second + 1));
+        assert_eq!(bench.answers.lock().unwrap().ended.len() as u64, second + 1);
+        pass_time(&mut bench, Nanos::from_secs(second + 1));
+    }
+}
+
+/// Goal: what a guest is let pass it has paid for, call by call. Method: a limit of bytes in debt, a
+/// short read that waits and a hundred kicks, then long reads behind it for a while: no more
+/// passes than the burst and what the time has earned.
+#[test]
+fn a_release_pays_for_its_own_call() {
+    const LONG: u64 = 64 << 10;
+    let mut requests = vec![read(0, 0, 2 * LONG), read(1, 0, 512)];
+    requests.extend((2..100).map(|n| read(n, 0, LONG)));
+    let mut bench = Bench::new(12, requests, Rank::FIRST);
+    bench.best = bench.world.core.rank_of(LOWER);
+    let rate = Rate::per_second(LONG, 2 * LONG);
+    limit(&mut bench, Limits { requests: None, bytes: Some(rate) });
+    for step in 0..40 {
+        let now = Nanos::from_millis(step * 100);
+        for _ in 0..100 {
+            pass_time(&mut bench, now);
+            kick(&mut bench);
+            bench.go_on();
+            bench.work();
+        }
+        let passed: u64 = {
+            let answers = bench.answers.lock().unwrap();
+            let of = |cookie| match cookie {
+                0 => 2 * LONG,
+                1 => 512,
+                _ => LONG,
+            };
+            answers.ended.iter().map(|(cookie, _)| of(*cookie)).sum()
+        };
+        let most = 2 * LONG + LONG * (now.0 + 50_000_000) / 1_000_000_000;
+        assert!(passed <= most, "{passed} bytes of {most} after {now}");
+    }
+}
+
+/// Goal: a busy guest and a client get their parts of a limit. Method: a queue whose guest kicks all
+/// the time beside an asker that waits with one call at a time, as a connection does; counts.
+#[test]
+fn a_guest_and_a_client_share_a_limit() {
+    const CLIENT: u32 = 5;
+    let requests = (0..1000).map(|n| read(n, n % 40 * 4096, 4096)).collect();
+    let mut bench = Bench::new(13, requests, Rank::FIRST);
+    limit(&mut bench, Limits { requests: Some(Rate::per_second(100, 1)), bytes: None });
+    let (one, _) = read(0, 0, 4096);
+    let (mut client, mut is_held) = (0u64, false);
+    for step in 0..10_000 {
+        for asker in pass_time(&mut bench, Nanos::from_millis(step)) {
+            assert_eq!((asker, is_held), (u64::from(CLIENT), true));
+            (client, is_held) = (client + 1, false);
+        }
+        kick(&mut bench);
+        bench.go_on();
+        bench.work();
+        if !is_held {
+            match bench.gate.may_start(LOWER, CLIENT, &one) {
+                true => client += 1,
+                false => is_held = true,
+            }
+        }
+        assert!(bench.gate.waits(LOWER).waiting <= 2);
+    }
+    let guest = bench.answers.lock().unwrap().ended.len() as u64;
+    assert!(guest.abs_diff(client) <= 20, "{guest} of the guest, {client} of the client");
+    assert!((990..=1010).contains(&(guest + client)), "{guest} and {client}");
+}
+
+/// Goal: a queue that is stopped is answered what was taken whatever its limits say, and that is
+/// charged. Method: stop it while its second read waits; the next one waits for the sum.
+#[test]
+fn what_a_stop_lets_pass_is_charged() {
+    const CLIENT: u32 = 5;
+    let mut bench = Bench::new(14, vec![read(1, 0, 4096), read(2, 0, 4096)], Rank::FIRST);
+    limit(&mut bench, Limits { requests: Some(Rate::per_second(1, 1)), bytes: None });
+    bench.go_on();
+    assert_eq!(bench.gate.waits(LOWER).waiting, 1);
+    let World { io, core, .. } = &mut bench.world;
+    bench.guests.stop(io, core, (0, true), Box::new(drop));
+    bench.run();
+    bench.guests.flush(&mut bench.gate);
+    assert_eq!(bench.answers.lock().unwrap().ended, [(1, Ok(())), (2, Ok(()))]);
+    assert_eq!(bench.gate.waits(LOWER).waiting, 0);
+    let (one, _) = read(0, 0, 4096);
+    assert!(!bench.gate.may_start(LOWER, CLIENT, &one));
+    assert!(pass_time(&mut bench, Nanos::from_millis(1900)).is_empty());
+    assert_eq!(pass_time(&mut bench, Nanos::from_secs(2)), [u64::from(CLIENT)]);
+}
+
+/// Goal: a queue that its guest breaks while a request waits for the limits waits for nothing.
+/// Method: break it behind the burst; the gate's count after the turn, and a turn of time.
+#[test]
+fn a_broken_queue_waits_for_nothing() {
+    let mut bench = Bench::new(15, vec![read(1, 0, 4096), read(2, 0, 4096)], Rank::FIRST);
+    limit(&mut bench, Limits { requests: Some(Rate::per_second(1, 1)), bytes: None });
+    bench.go_on();
+    assert_eq!(bench.gate.waits(LOWER).waiting, 1);
+    bench.guests.note_broken(&mut bench.world.io, 0, "a test breaks it");
+    bench.guests.flush(&mut bench.gate);
+    assert_eq!(bench.gate.waits(LOWER).waiting, 0);
+    assert!(pass_time(&mut bench, Nanos::from_secs(9)).is_empty());
+}
+
 /// Stops a queue whose monitor has left; its ring's base comes there.
 fn abandon(bench: &mut Bench) -> Arc<Mutex<Option<u16>>> {
     let monitor = MonitorId(3);
