@@ -3,11 +3,13 @@
 //! How: two lists behind locks that are held for a move. The near end adds calls, the far end is a
 //! ring of requests as a guest's is and adds answers at the end of its turn; who adds to an empty
 //! list wakes the other shard. A write's bytes and a read's buffer travel with the call, and the
-//! buffer comes back with the answer, so nothing is copied for the way.
+//! buffer comes back with the answer, so nothing is copied for the way. A link can have branches,
+//! links of their own for the calls of one client each, whose far ends come by it.
 //! Invariant: a call is answered once, or its far end is gone and the near one hears of it; an end
 //! that is dropped is heard of by the other. Calls in the lists are in flight for clients, whose
 //! bounds are theirs: there is no other queue.
-//! Cost: two locks that nobody waits for, per call and way; a system call per turn and way at most.
+//! Cost: two locks that nobody waits for, per call and way; a system call per turn and way at most;
+//! a look at each link per turn.
 
 use crate::io::{Buffer, Waker};
 use layby_types::{Call, ErrorKind, Extent, GuestRing, SessionError, Taken};
@@ -91,13 +93,22 @@ struct Shared {
     answers: Way<Answered>,
     /// Clients of the near end's shard use the volume.
     is_used: AtomicBool,
+    /// Far ends of new branches; none where the far end is gone.
+    branches: Mutex<Option<Vec<FarEnd>>>,
+}
+
+impl Shared {
+    fn branches(&self) -> MutexGuard<'_, Option<Vec<FarEnd>>> {
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Makes a link.
 #[must_use]
 pub fn link() -> (NearEnd, FarEnd) {
-    let shared = Shared { calls: Way::new(), answers: Way::new(), is_used: AtomicBool::new(false) };
-    let shared = Arc::new(shared);
+    let (calls, answers) = (Way::new(), Way::new());
+    let (is_used, branches) = (AtomicBool::new(false), Mutex::new(Some(Vec::new())));
+    let shared = Arc::new(Shared { calls, answers, is_used, branches });
     let near = NearEnd(Arc::clone(&shared));
     let far = FarEnd {
         shared,
@@ -117,6 +128,15 @@ impl NearEnd {
     pub(crate) fn set_waker(&self, waker: Waker) {
         // An end reaches one shard, once.
         let _ = self.0.answers.waker.set(waker);
+    }
+
+    /// A link to the same shard, for one client's calls; none where the far end is gone.
+    pub(crate) fn branch(&self) -> Option<NearEnd> {
+        let (near, far) = link();
+        self.0.answers.waker.get().cloned().into_iter().for_each(|waker| near.set_waker(waker));
+        self.0.branches().as_mut()?.push(far);
+        self.0.calls.wake();
+        Some(near)
     }
 
     /// Sends a call.
@@ -176,6 +196,11 @@ impl FarLook {
         self.0.is_used.load(Ordering::Acquire)
     }
 
+    /// The far ends of branches that are new.
+    pub(crate) fn take_branches(&self) -> Vec<FarEnd> {
+        self.0.branches().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Whether nobody asks any more, nor waits for an answer.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.calls.lock().is_ended
@@ -206,6 +231,8 @@ impl FarEnd {
 
 impl Drop for FarEnd {
     fn drop(&mut self) {
+        // Branches that nobody has taken end as well.
+        drop(self.shared.branches().take());
         self.hand_over();
         self.shared.answers.end();
     }
@@ -334,5 +361,34 @@ mod tests {
         assert!(!look.is_ended());
         drop(near);
         assert!(look.is_ended());
+    }
+
+    /// Goal: a branch is a link of its own: calls find it, and it ends with its far end, or with the
+    /// link that was to bring it. Method: branches that are taken, dropped, and never taken.
+    #[test]
+    fn branches_end_with_their_far_ends() {
+        let (near, far) = link();
+        let (here, there) = (Waker::flag_only(), Waker::flag_only());
+        near.set_waker(here.clone());
+        far.set_waker(there.clone());
+        let first = near.branch().expect("the far end is there");
+        assert!(there.take(), "who is to take it is woken");
+        first.send(asked(1, Operation::Flush, 0));
+        let mut taken = far.look().take_branches();
+        let mut own = taken.pop().expect("it came");
+        assert!(taken.is_empty() && far.look().take_branches().is_empty());
+        let call = own.take(&mut Vec::new()).expect("never broken");
+        let Taken::Call(call) = call else { panic!("it has a call") };
+        own.finish(&call, Ok(())).expect("never broken");
+        own.take_signal();
+        let mut answers = VecDeque::new();
+        assert!(here.take() && !first.take(&mut answers));
+        assert_eq!(answers.pop_front().map(|answered| answered.cookie), Some(1));
+        drop(own);
+        assert!(first.take(&mut answers));
+        let second = near.branch().expect("the far end is there");
+        assert!(!second.take(&mut answers));
+        drop(far);
+        assert!(second.take(&mut answers) && near.branch().is_none());
     }
 }

@@ -14,6 +14,7 @@ use layby_types::Rng;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::scope;
 use tempfile::TempDir;
@@ -567,4 +568,46 @@ fn a_volume_may_end_in_the_middle_of_a_block() {
         assert!(answer.expect("it is read") == data);
         setup.finish();
     }
+}
+
+/// Goal: connections of all shards have their parts of a limit that is set while they are open, and
+/// each waits with one request at a time. Method: four connections, two to a shard, eight deep,
+/// until they have been answered a number of requests together; how many each was.
+#[test]
+fn a_limit_is_shared_by_connections_of_all_shards() {
+    const ALL: u64 = 2000;
+    let setup = Setup::new("");
+    setup.create("w", LENGTH, "normal");
+    let connections: Vec<Connection> = (0..4).map(|_| setup.open("w")).collect();
+    setup.node.layby(&["volume", "set", "w", "--iops-max", "1000"]);
+    let total = AtomicU64::new(0);
+    let counts: Vec<u64> = scope(|scope| {
+        let each = connections.into_iter().map(|mut connection| {
+            let total = &total;
+            scope.spawn(move || {
+                let mut count = 0;
+                let read = |at: u64| Request::Read { offset: at % 9 * STRIPE, length: 4096 };
+                for at in 0..8 {
+                    connection.send(&read(at)).expect("the node serves");
+                }
+                while total.fetch_add(1, Ordering::SeqCst) < ALL {
+                    assert!(connection.receive().expect("the node serves").1.is_ok());
+                    count += 1;
+                    connection.send(&read(count)).expect("the node serves");
+                }
+                for _ in 0..8 {
+                    assert!(connection.receive().expect("the node serves").1.is_ok());
+                }
+                count
+            })
+        });
+        let each: Vec<_> = each.collect();
+        while total.load(Ordering::SeqCst) < ALL {
+            let now = setup.show("w")["traffic"]["throttled_now"].as_u64().expect("a count");
+            assert!(now <= 4, "{now} requests of four connections wait");
+        }
+        each.into_iter().map(|one| one.join().expect("it does not panic")).collect()
+    });
+    assert!(counts.iter().all(|count| *count >= ALL / 8), "{counts:?}");
+    setup.finish();
 }

@@ -5,7 +5,9 @@
 //! address; else every part that the range touches is asked once for its range, its own part here,
 //! the others over their [links](crate::link), and the request ends when all have.
 //! A volume with limits has one line of waiting requests, on the shard of its first part: there the
-//! others send whole requests, which are counted, held back and dealt as that shard's own.
+//! others send whole requests, which are counted, held back and dealt as that shard's own. Each
+//! client sends them by a link of its own, and so has a place in that line as that shard's clients
+//! have: neither all of a shard's clients one place together, nor one for each request.
 //! Invariant: a request ends once, with the first error where there was one, and then each block
 //! holds its old version or its new one, as with any write. A flush has ended when it has in every
 //! part. Where a link ends, what waits for it ends with `Closed`.
@@ -19,7 +21,7 @@ use crate::backing::PartPlan;
 use crate::io::{Buffer, Io};
 use crate::link::{Answered, Asked, NearEnd};
 use layby_types::{Call, ErrorKind, Extent, Nanos, Operation, Stripes, VolumeId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A part's volume, as the shard that has it knows it.
 struct Wide {
@@ -29,11 +31,42 @@ struct Wide {
     /// The ways to the others, by part.
     links: Vec<Option<NearEnd>>,
     /// The way to the shard that takes whole requests, where that is another.
-    lead: Option<NearEnd>,
+    lead: Option<Lead>,
     /// Whole requests go there.
     is_led: bool,
     /// It may be served: the others are, too.
     is_joined: bool,
+}
+
+/// The way to the shard that takes whole requests.
+struct Lead {
+    link: NearEnd,
+    /// Each client's own branch of it, by the client's number; none once its far end is gone. Who
+    /// comes next under a number has its branch: nothing is in flight there by then.
+    branches: BTreeMap<u32, Option<NearEnd>>,
+}
+
+impl Lead {
+    fn new(link: NearEnd) -> Self {
+        Lead { link, branches: BTreeMap::new() }
+    }
+
+    /// Takes all answers that there are; the clients whose branches have ended.
+    fn take(&mut self, answers: &mut VecDeque<Answered>) -> Vec<u32> {
+        let mut ended = Vec::new();
+        for (client, branch) in &mut self.branches {
+            if branch.as_ref().is_some_and(|branch| branch.take(answers)) {
+                *branch = None;
+                ended.push(*client);
+            }
+        }
+        ended
+    }
+
+    fn branch(&mut self, client: u32) -> Option<&NearEnd> {
+        let Lead { link, branches } = self;
+        branches.entry(client).or_insert_with(|| link.branch()).as_ref()
+    }
 }
 
 /// A request that was dealt.
@@ -238,7 +271,9 @@ impl Core {
         let whole = self.wides.wholes[number as usize].as_mut().expect("it was just begun");
         (whole.waiting, whole.is_led) = (bit(LEAD), true);
         let call = Call { cookie: u64::from(number), ..whole.call };
-        let Some(link) = &self.wides.volumes[&volume].lead else {
+        let wide = self.wides.volumes.get_mut(&volume).expect("it is there");
+        let lead = wide.lead.as_mut();
+        let Some(link) = lead.and_then(|lead| lead.branch(asker.number())) else {
             return self.end_part(number, LEAD, Err(ErrorKind::Closed));
         };
         let answer = lend(io, whole, &call);
@@ -395,28 +430,28 @@ impl Core {
                 }
                 if is_ended {
                     self.wides.volumes.get_mut(&id).expect("it is there").links[part] = None;
-                    self.give_up(id, bit(part as u8));
+                    self.give_up(id, bit(part as u8), None);
                 }
             }
-            let Some(lead) = &self.wides.volumes[&id].lead else { continue };
-            let is_ended = lead.take(&mut answers);
+            let ended = self.wides.volumes.get_mut(&id).and_then(|wide| wide.lead.as_mut());
+            let ended = ended.map(|lead| lead.take(&mut answers)).unwrap_or_default();
             for answered in answers.drain(..) {
                 self.end_far(io, LEAD, answered);
             }
-            if is_ended {
-                self.wides.volumes.get_mut(&id).expect("it is there").lead = None;
-                self.give_up(id, bit(LEAD));
+            for client in ended {
+                self.give_up(id, bit(LEAD), Some(client));
             }
         }
         self.wides.answers = answers;
     }
 
-    /// What waits for these parts of a volume ends without them.
-    fn give_up(&mut self, volume: VolumeId, parts: u64) {
+    /// What waits for these parts of a volume, of one client or of all, ends without them.
+    fn give_up(&mut self, volume: VolumeId, parts: u64, client: Option<u32>) {
         for number in 0..self.wides.wholes.len() as u32 {
             let Some(whole) = &self.wides.wholes[number as usize] else { continue };
             let waiting = whole.waiting & parts;
-            if whole.volume != volume {
+            let is_own = client.is_none_or(|client| whole.asker.number() == client);
+            if whole.volume != volume || !is_own {
                 continue;
             }
             for part in (0..=LEAD).filter(|part| waiting & bit(*part) != 0) {
@@ -442,7 +477,7 @@ impl Core {
         if !is_whole || lead.is_none() != (wide.index == 0) {
             return Err(ErrorKind::Invalid);
         }
-        (wide.links, wide.lead, wide.is_joined) = (links, lead, true);
+        (wide.links, wide.lead, wide.is_joined) = (links, lead.map(Lead::new), true);
         Ok(())
     }
 
@@ -458,7 +493,7 @@ impl Core {
         let Some(wide) = self.wides.volumes.get_mut(&volume) else { return };
         let own = bit(wide.index);
         (wide.links, wide.lead, wide.is_joined) = (Vec::new(), None, false);
-        self.give_up(volume, !own);
+        self.give_up(volume, !own, None);
     }
 
     /// Whether requests of a volume can be answered: its other parts, if it has any, are reached.
@@ -472,7 +507,8 @@ impl Core {
     pub(crate) fn note_users(&self, is_used: impl Fn(VolumeId) -> bool) {
         for (id, wide) in &self.wides.volumes {
             let is_used = is_used(*id);
-            let links = wide.links.iter().chain([&wide.lead]).flatten();
+            let lead = wide.lead.iter().map(|lead| &lead.link);
+            let links = wide.links.iter().flatten().chain(lead);
             links.for_each(|link| link.set_used(is_used));
         }
     }

@@ -710,7 +710,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             return failed(ErrorKind::Closed, "the part is not served");
         }
         let rank = self.core.rank_of(volume);
-        self.guests.start_link(&mut self.io, (volume, rank), end);
+        self.guests.start_link(self.io.waker(), (volume, rank), end);
         Ok(())
     }
 

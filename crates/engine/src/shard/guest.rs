@@ -6,7 +6,8 @@
 //! while their rank has too much in the core's hands. What a turn answered is announced at the end
 //! of the turn with one call, where the guest wants it.
 //! What other shards ask of a wide volume's part comes by a link, which is such a queue without a
-//! descriptor: its shard wakes this one, and its limits were asked for there. A link never waits
+//! descriptor: its shard wakes this one, and its limits were asked for there. Whole requests come by
+//! a link of each client there, so that a client's call waits for limits alone. A link never waits
 //! for its rank's bytes in the core's hands, since some of them may wait for a link themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
 //! from it is in flight. Its ring goes before where its guest is gone (see [`abandoned`]). The
@@ -25,7 +26,7 @@ use super::gate::{Gate, Hold};
 use super::pass::Pass;
 use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue, MonitorId};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
-use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
+use crate::io::{EventId, Host, Io, IoError, IoOperation, Token, Waker};
 use crate::link::{FarEnd, FarLook};
 use layby_cache::schedule::Rank;
 use layby_types::{Call, ErrorKind, GuestRing, Operation, SessionError, Taken, VolumeId};
@@ -461,12 +462,23 @@ impl Guests {
     /// Serves what another shard asks until nobody asks there any more.
     pub(super) fn start_link(
         &mut self,
-        io: &mut impl Host,
+        waker: Waker,
         of: (VolumeId, Rank),
         (end, is_lead): (FarEnd, bool),
     ) {
-        end.set_waker(io.waker());
+        end.set_waker(waker);
         self.add(Guest::of_link(of, (end, is_lead)));
+    }
+
+    /// Serves the branches of links that have come.
+    pub(super) fn start_branches(&mut self, waker: impl Fn() -> Waker) {
+        let mut branches = Vec::new();
+        for guest in self.places.iter().flatten().filter(|guest| !guest.is_leaving) {
+            let Some(link) = guest.link.as_ref().filter(|link| link.is_lead) else { continue };
+            let new = link.look.take_branches().into_iter();
+            branches.extend(new.map(|end| ((guest.volume, guest.rank), end)));
+        }
+        branches.into_iter().for_each(|(of, end)| self.start_link(waker(), of, (end, true)));
     }
 
     /// Looks what other shards have to say; true where the ranks to be served have changed.

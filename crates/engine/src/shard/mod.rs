@@ -185,6 +185,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         if self.guests.look(&mut self.io) {
             self.find_best();
         }
+        self.guests.start_branches(|| self.io.waker());
         self.serve_ready();
         let order = (self.best, u64::from(self.limits.quantum_bytes));
         self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate, order);

@@ -4,6 +4,8 @@
 
 use super::*;
 use crate::core::tests::{Shape, World, call};
+use crate::io::{Buffer, Waker};
+use crate::link::{Asked, NearEnd, link};
 use layby_cache::throttle::{LimitPlan, Limits, Rate};
 use layby_types::{ClassId, ErrorKind, Nanos, Rng};
 use std::collections::VecDeque;
@@ -387,6 +389,52 @@ fn a_guest_and_a_client_share_a_limit() {
     let guest = bench.answers.lock().unwrap().ended.len() as u64;
     assert!(guest.abs_diff(client) <= 20, "{guest} of the guest, {client} of the client");
     assert!((990..=1010).contains(&(guest + client)), "{guest} and {client}");
+}
+
+/// Goal: clients of another shard have each a part of a limit as those of this shard have. Method: a
+/// link whose near end has three clients, eight calls deep, beside an asker of this shard; counts.
+#[test]
+fn clients_of_a_link_have_each_their_part() {
+    const CLIENT: u32 = 5;
+    let mut bench = Bench::new(16, Vec::new(), Rank::FIRST);
+    limit(&mut bench, Limits { requests: Some(Rate::per_second(100, 1)), bytes: None });
+    let (near, far) = link();
+    let rank = bench.world.core.rank_of(LOWER);
+    bench.guests.start_link(Waker::flag_only(), (LOWER, rank), (far, true));
+    let branches = [(); 3].map(|()| near.branch().expect("its far end is there"));
+    let (one, _) = read(0, 0, 4096);
+    let ask = |branch: &NearEnd| {
+        let answer = Some((Buffer::zeroed(4096), 0));
+        branch.send(Asked { call: one, bytes: Vec::new(), answer });
+    };
+    branches.iter().for_each(|branch| (0..8).for_each(|_| ask(branch)));
+    let (mut counts, mut client, mut is_held) = ([0u64; 3], 0u64, false);
+    for step in 0..10_000 {
+        for asker in pass_time(&mut bench, Nanos::from_millis(step)) {
+            assert_eq!((asker, is_held), (u64::from(CLIENT), true));
+            (client, is_held) = (client + 1, false);
+        }
+        bench.guests.look(&mut bench.world.io);
+        bench.guests.start_branches(Waker::flag_only);
+        bench.go_on();
+        bench.work();
+        bench.guests.flush(&mut bench.gate);
+        for (branch, count) in branches.iter().zip(&mut counts) {
+            let mut answers = VecDeque::new();
+            assert!(!branch.take(&mut answers), "its far end is there");
+            *count += answers.len() as u64;
+            answers.iter().for_each(|_| ask(branch));
+        }
+        if !is_held {
+            match bench.gate.may_start(LOWER, CLIENT, &one) {
+                true => client += 1,
+                false => is_held = true,
+            }
+        }
+        assert!(bench.gate.waits(LOWER).waiting <= 4);
+    }
+    let all = [counts.to_vec(), vec![client]].concat();
+    assert!(all.iter().all(|count| (240..=260).contains(count)), "{all:?}");
 }
 
 /// Goal: a queue that is stopped is answered what was taken whatever its limits say, and that is
