@@ -56,6 +56,7 @@ pub mod sizing;
 pub mod sockets;
 pub mod tls;
 pub mod tls_files;
+mod totals;
 pub mod ublk;
 mod url_file;
 pub mod vhost;

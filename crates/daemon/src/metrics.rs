@@ -1,10 +1,10 @@
 //! The node's counters as Prometheus reads them.
 //!
-//! How: a scrape asks every shard for its counters once, adds them up by volume, class and level,
-//! and writes them in the OpenMetrics text format. Names are `layby_…_total` for what only grows,
+//! How: a scrape asks every shard for its counters once, adds them up by volume and level, and writes
+//! them, and what [`totals`](crate::totals) has of each class, in the OpenMetrics text format. Names are `layby_…_total` for what only grows,
 //! with `_bytes` and `_seconds` in base units.
 //! Invariant: a name keeps its meaning and labels; a counter never falls while the node runs, but
-//! for those of a volume that was deleted.
+//! for those of a volume that was deleted and made anew.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.
 
 mod cloud;
@@ -18,34 +18,29 @@ use crate::config::Name;
 use crate::control::{NodeFacts, View};
 use crate::health::Healths;
 use crate::sizing::SizingState;
-use hdrhistogram::Histogram;
+use crate::totals::{Buckets, LATENCY_BUCKETS_US, OperationTotals, Totals};
 use layby_cache::LevelKind;
-use layby_engine::control::{LevelStats, OperationStats, Snapshot, VolumeStats};
+use layby_engine::control::{LevelStats, Snapshot, VolumeStats};
 use layby_types::VolumeId;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Upper ends of the latency buckets in microseconds: 1-2-5 from 10 µs to 10 s.
-pub const LATENCY_BUCKETS_US: [u64; 19] = [
-    10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
-    500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000,
-];
-
 /// Writes all metrics of a node.
 #[must_use]
-pub fn render(
+pub(crate) fn render(
     facts: &NodeFacts,
     view: Arc<View>,
     snapshots: Vec<Snapshot>,
-    sizing: Arc<SizingState>,
-    healths: Arc<Healths>,
+    classes: BTreeMap<Name, Totals>,
+    (sizing, healths): (Arc<SizingState>, Arc<Healths>),
 ) -> String {
     let node = NodeSummary::of(facts, &view);
-    let scrape = Scrape { node, view, snapshots, sizing, healths };
+    let scrape = Scrape { node, view, snapshots, classes, sizing, healths };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
     let mut text = String::new();
@@ -103,6 +98,7 @@ struct Scrape {
     node: NodeSummary,
     view: Arc<View>,
     snapshots: Vec<Snapshot>,
+    classes: BTreeMap<Name, Totals>,
     sizing: Arc<SizingState>,
     healths: Arc<Healths>,
 }
@@ -120,32 +116,6 @@ enum Value {
     CountSeconds(f64),
     Gauge(f64),
     Histogram(Buckets),
-}
-
-/// A latency histogram in the buckets of [`LATENCY_BUCKETS_US`] and one without an end, from which
-/// quantiles are computed: the encoder writes that as `+Inf` and no other value.
-struct Buckets {
-    counts: Vec<(f64, u64)>,
-    sum_seconds: f64,
-    count: u64,
-}
-
-impl Buckets {
-    fn of<'a>(histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
-        let ends = LATENCY_BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
-        let mut counts: Vec<(f64, u64)> = ends.map(|end| (end, 0)).collect();
-        let (mut sum_seconds, mut count) = (0.0, 0);
-        for histogram in histograms {
-            for step in histogram.iter_recorded() {
-                let nanos = step.value_iterated_to();
-                let bucket = LATENCY_BUCKETS_US.partition_point(|us| us * 1_000 < nanos);
-                counts[bucket].1 += step.count_at_value();
-                count += step.count_at_value();
-                sum_seconds += nanos as f64 / 1e9 * step.count_at_value() as f64;
-            }
-        }
-        Buckets { counts, sum_seconds, count }
-    }
 }
 
 impl Collector for Scrape {
@@ -211,8 +181,12 @@ impl Value {
             Value::Count(count) => metric.encode_counter::<NoLabelSet, _, u64>(count, None),
             Value::CountSeconds(sum) => metric.encode_counter::<NoLabelSet, _, f64>(sum, None),
             Value::Gauge(value) => metric.encode_gauge(value),
-            Value::Histogram(Buckets { counts, sum_seconds, count }) => {
-                metric.encode_histogram::<NoLabelSet>(*sum_seconds, *count, counts, None)
+            Value::Histogram(Buckets { counts, sum_ns }) => {
+                // The encoder writes the last end as `+Inf`, and no other value.
+                let ends = LATENCY_BUCKETS_US.iter().map(|us| *us as f64 / 1e6);
+                let ends = ends.chain([f64::INFINITY]).zip(counts.iter().copied());
+                let (ends, count): (Vec<_>, _) = (ends.collect(), counts.iter().sum());
+                metric.encode_histogram::<NoLabelSet>(*sum_ns as f64 / 1e9, count, &ends, None)
             }
         }
     }
@@ -230,6 +204,8 @@ fn gauge(labels: Labels, value: f64) -> Sample {
 struct Owner<'a> {
     labels: Labels,
     stats: Vec<&'a VolumeStats>,
+    /// What has been done so far; by volumes that a class had, too.
+    totals: Totals,
 }
 
 impl Owner<'_> {
@@ -243,10 +219,10 @@ impl Owner<'_> {
     }
 }
 
-/// One of a volume's three kinds of requests.
-type OperationOf = fn(&VolumeStats) -> &OperationStats;
+/// One of three kinds of requests.
+type OperationOf = fn(&Totals) -> &OperationTotals;
 const OPERATIONS: [(&str, OperationOf); 3] =
-    [("read", |v| &v.read), ("write", |v| &v.write), ("other", |v| &v.other)];
+    [("read", |t| &t.read), ("write", |t| &t.write), ("other", |t| &t.other)];
 
 impl Scrape {
     fn stats(&self) -> impl Iterator<Item = &VolumeStats> {
@@ -256,7 +232,9 @@ impl Scrape {
     fn volume(&self, id: VolumeId) -> Option<Owner<'_>> {
         let (name, record) = self.view.volumes().find(|(_, record)| record.id == id.0)?;
         let labels = vec![("volume", name.to_string()), ("class", record.class.to_string())];
-        Some(Owner { labels, stats: self.stats().filter(|stats| stats.volume == id).collect() })
+        let stats: Vec<_> = self.stats().filter(|stats| stats.volume == id).collect();
+        let totals = Totals::of(stats.iter().copied());
+        Some(Owner { labels, stats, totals })
     }
 
     fn owners(&self, kind: &str) -> Vec<Owner<'_>> {
@@ -267,7 +245,8 @@ impl Scrape {
             let members = self.view.volumes().filter(|(_, record)| record.class == *name);
             let ids: Vec<u32> = members.map(|(_, record)| record.id).collect();
             let stats = self.stats().filter(|stats| ids.contains(&stats.volume.0)).collect();
-            Owner { labels: vec![("class", name.to_string())], stats }
+            let totals = self.classes.get(name).cloned().unwrap_or_default();
+            Owner { labels: vec![("class", name.to_string())], stats, totals }
         };
         self.view.classes().map(class).collect()
     }
@@ -334,34 +313,37 @@ impl Scrape {
             }
             samples
         };
-        let counted = |of: fn(&OperationStats) -> u64| {
-            each(&|owner, operation| Value::Count(owner.sum(|v| of(operation(v)))))
+        let counted = |of: fn(&OperationTotals) -> u64| {
+            each(&|owner, operation| Value::Count(of(operation(&owner.totals))))
         };
         let name = |what: &str| format!("layby_{kind}_{what}");
         family(&name("requests"), "Requests completed").write(encoder, counted(|o| o.requests))?;
         family(&name("bytes"), "Bytes asked for").write(encoder, counted(|o| o.bytes))?;
         family(&name("errors"), "Requests that failed").write(encoder, counted(|o| o.errors))?;
-        let latency = each(&|owner, operation| {
-            Value::Histogram(Buckets::of(owner.stats.iter().map(|v| &operation(v).latency_ns)))
-        });
+        let latency =
+            each(&|owner, operation| Value::Histogram(operation(&owner.totals).latency.clone()));
         family_in(Unit::Seconds, &name("latency"), "From request read to answer written")
             .write(encoder, latency)?;
-        let by_level = |owner: &Owner<'_>, of: fn(&VolumeStats) -> &Vec<u64>| {
-            let sum = |index: usize| owner.sum(|v| of(v).get(index).copied().unwrap_or(0));
+        let by_level = |owner: &Owner<'_>, of: &dyn Fn(usize) -> u64| {
             let levels = self.level_names();
-            levels.map(|(i, level)| (owner.labelled("level", level), sum(i))).collect::<Vec<_>>()
+            levels.map(|(i, level)| (owner.labelled("level", level), of(i))).collect::<Vec<_>>()
         };
-        let hits = owners.iter().flat_map(|owner| by_level(owner, |v| &v.hits));
+        let hits = owners.iter().flat_map(|owner| {
+            by_level(owner, &|index| owner.totals.hits.get(index).copied().unwrap_or(0))
+        });
         family(&name("hits"), "Blocks read that were found in a level")
             .write(encoder, hits.map(|(labels, n)| count(labels, n)).collect())?;
-        let misses = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.misses)));
+        let misses = owners.iter().map(|o| count(o.labels.clone(), o.totals.misses));
         family(&name("misses"), "Blocks read that no level had")
             .write(encoder, misses.collect())?;
         let block = f64::from(self.view.layout.block_size.bytes());
-        let held = owners.iter().flat_map(|owner| by_level(owner, |v| &v.slots));
+        let now = |owner: &Owner<'_>, of: fn(&VolumeStats) -> &Vec<u64>| {
+            by_level(owner, &|index| owner.sum(|v| of(v).get(index).copied().unwrap_or(0)))
+        };
+        let held = owners.iter().flat_map(|owner| now(owner, |v| &v.slots));
         family_in(Unit::Bytes, &name("cached"), "Held in a level now")
             .write(encoder, held.map(|(l, n)| gauge(l, n as f64 * block)).collect())?;
-        let dirty = owners.iter().flat_map(|owner| by_level(owner, |v| &v.slots_dirty));
+        let dirty = owners.iter().flat_map(|owner| now(owner, |v| &v.slots_dirty));
         family_in(Unit::Bytes, &name("dirty"), "Held in a level now and not yet written back")
             .write(encoder, dirty.map(|(l, n)| gauge(l, n as f64 * block)).collect())
     }
@@ -550,9 +532,9 @@ mod tests {
         let text = super::render(
             node.control.facts(),
             node.control.view(),
-            snapshots,
-            node.control.sizing(),
-            node.control.healths(),
+            snapshots.clone(),
+            node.control.class_totals(&snapshots),
+            (node.control.sizing(), node.control.healths()),
         );
         let volume = "volume=\"vol0\",class=\"normal\"";
         let bucket = "layby_volume_latency_seconds_bucket";

@@ -441,9 +441,9 @@ mod tests {
         let text = crate::metrics::render(
             node.control.facts(),
             node.control.view(),
-            snapshots,
-            state,
-            node.control.healths(),
+            snapshots.clone(),
+            node.control.class_totals(&snapshots),
+            (state, node.control.healths()),
         );
         for part in [
             "layby_sizing_moves_total{shard=\"0\"} 2",

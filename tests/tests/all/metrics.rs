@@ -6,6 +6,7 @@
 use layby_tests::{
     Connection, HttpRequest, Node, Request, promtool, python_script, run, small_levels,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -82,4 +83,86 @@ print(len(families))
 "#;
     let Some(parsed) = python_script(script, &[&files[0], &files[1]]) else { return };
     assert!(parsed.success, "{}{}", parsed.stdout, parsed.stderr);
+}
+
+/// Samples of what only grows, by name and labels.
+fn counters(node: &Node) -> BTreeMap<String, f64> {
+    let text = HttpRequest::new("GET", "/metrics").send(&node.http()).body;
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let samples = samples.map(|line| line.rsplit_once(' ').expect("a sample has a value"));
+    let grows = |series: &str| {
+        let name = series.split('{').next().expect("it has a name");
+        ["_total", "_count", "_sum", "_bucket"].iter().any(|end| name.ends_with(end))
+    };
+    let grown = samples.filter(|(series, _)| grows(series));
+    grown.map(|(series, value)| (series.to_owned(), value.parse().expect("a number"))).collect()
+}
+
+/// The class's writes.
+fn writes_of(counters: &BTreeMap<String, f64>, class: &str) -> Option<f64> {
+    let series = "layby_class_requests_total";
+    let labels = [("class", class), ("operation", "write")];
+    let labels = labels.map(|(label, value)| format!("{label}=\"{value}\""));
+    counters.get(&format!("{series}{{{}}}", labels.join(","))).copied()
+}
+
+/// Goal: a class's counters never fall: they keep what volumes did that have gone or moved. Method: a
+/// volume with traffic moves to another class, has more, moves back and is deleted; all counters
+/// after each step. A class that is made anew begins at nothing.
+#[test]
+fn counters_of_a_class_never_fall() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = Node::start(&dir.path().join("node"), &small_levels());
+    node.layby(&["class", "create", "films"]);
+    node.volume_create("maps", "16MiB", "films");
+    node.volume_create("stays", "16MiB", "films");
+    let work = |volume: &str, writes: u64| {
+        let mut connection = Connection::open(&node.socket(), volume).expect("it serves");
+        for block in 0..writes {
+            let request = Request::Write { offset: block * 4096, data: vec![1; 4096], fua: false };
+            assert!(connection.call(&request).is_ok_and(|result| result.is_ok()));
+            let request = Request::Read { offset: block * 4096, length: 4096 };
+            assert!(connection.call(&request).is_ok_and(|result| result.is_ok()));
+        }
+    };
+    let mut before = counters(&node);
+    let mut expect = |films: Option<f64>, bulk: f64| {
+        let now = counters(&node);
+        for (series, value) in &now {
+            assert!(before.get(series).is_none_or(|old| old <= value), "{series} fell to {value}");
+        }
+        assert_eq!((writes_of(&now, "films"), writes_of(&now, "bulk")), (films, Some(bulk)));
+        before = now;
+    };
+    work("maps", 20);
+    work("stays", 5);
+    expect(Some(25.0), 0.0);
+    node.layby(&["volume", "set", "maps", "--class", "bulk"]);
+    expect(Some(25.0), 0.0);
+    work("maps", 7);
+    work("stays", 1);
+    expect(Some(26.0), 7.0);
+    node.layby(&["volume", "set", "maps", "--class", "films"]);
+    work("maps", 2);
+    expect(Some(28.0), 7.0);
+    node.layby(&["volume", "delete", "maps", "--data", "delete"]);
+    expect(Some(28.0), 7.0);
+    node.volume_create("maps", "16MiB", "films");
+    work("maps", 1);
+    expect(Some(29.0), 7.0);
+    for volume in ["maps", "stays"] {
+        node.layby(&["volume", "delete", volume]);
+    }
+    expect(Some(29.0), 7.0);
+    node.layby(&["class", "delete", "films"]);
+    expect(None, 7.0);
+    node.layby(&["class", "create", "films"]);
+    expect_anew(&counters(&node));
+    node.stop();
+}
+
+fn expect_anew(counters: &BTreeMap<String, f64>) {
+    let own = counters.iter().filter(|(series, _)| series.contains("class=\"films\""));
+    own.for_each(|(series, value)| assert_eq!(*value, 0.0, "{series}"));
+    assert_eq!(writes_of(counters, "films"), Some(0.0));
 }

@@ -448,9 +448,10 @@ impl Reading {
     /// The node's metrics as text.
     #[must_use]
     pub fn metrics(self) -> String {
-        let sizing = self.control.sizing();
-        let healths = self.control.healths();
-        crate::metrics::render(self.control.facts(), self.view, self.snapshots, sizing, healths)
+        let Reading { control, view, snapshots, .. } = self;
+        let classes = control.class_totals(&snapshots);
+        let states = (control.sizing(), control.healths());
+        crate::metrics::render(control.facts(), view, snapshots, classes, states)
     }
 
     fn block_bytes(&self) -> u64 {

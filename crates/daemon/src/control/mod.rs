@@ -26,6 +26,7 @@ mod removal;
 mod request;
 mod snapshots;
 mod take;
+mod totals;
 mod turn;
 mod unsaved;
 pub(crate) mod volumes;
@@ -66,6 +67,7 @@ use crate::plan::{ClassSlot, Layout};
 use crate::refusals::Refusals;
 use crate::session::Served;
 use crate::sizing::SizingState;
+use crate::totals::ClassTotals;
 use crate::ublk::HostDevices;
 use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::sizing::Slots;
@@ -201,6 +203,8 @@ pub struct Control {
     sizing: RwLock<Arc<SizingState>>,
     /// What the devices under flash levels said last.
     healths: RwLock<Arc<Healths>>,
+    /// What counts for each class; follows the view.
+    totals: std::sync::Mutex<ClassTotals>,
     /// Held by the one change that is under way.
     change: turn::Changes,
     recording: Mutex<Option<recording::Recording>>,
@@ -230,12 +234,14 @@ impl Control {
         let doors = OnceLock::new();
         let (healths, turns) = (RwLock::default(), wide::Turns::default());
         let deletions = deletion::Deletions::default();
-        Control {
+        let totals = std::sync::Mutex::default();
+        let control = Control {
             facts,
             shards,
             view,
             sizing,
             healths,
+            totals,
             change,
             recording,
             doors,
@@ -244,7 +250,9 @@ impl Control {
             turns,
             deletions,
             absent_turn: Mutex::default(),
-        }
+        };
+        control.follow_classes(&control.view());
+        control
     }
 
     /// What does not change.
@@ -473,6 +481,7 @@ impl Control {
     /// Makes `view` the node's view.
     fn show(&self, view: View) {
         changes::log(&self.view(), &view);
+        self.follow_classes(&view);
         let view = Arc::new(view);
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
         self.follow_homes();

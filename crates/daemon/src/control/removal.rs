@@ -193,6 +193,7 @@ impl Control {
         };
         let first = self.stage(first).await.map_err(unchanged)?;
         self.devices.detach(self, name, VolumeId(record.id), error).await?;
+        self.count_classes().await;
         let let_go = async || {
             let how = (discard, is_quiesced);
             let removed = self.remove_parts(&self.view(), record, how).await;

@@ -283,6 +283,9 @@ impl Control {
         // One that shrinks has its new length already.
         let told = change.shorter();
         let Change { old, record, view } = change;
+        if record.class != old.class {
+            self.count_classes().await;
+        }
         let refused = |refused: CommandError| report(&refused, error);
         let is_shorter = record.length < old.length;
         let staged = self.stage_set((name, &view), is_shorter, error).await?;

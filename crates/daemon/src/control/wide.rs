@@ -308,7 +308,7 @@ mod tests {
         unjoined.expect("it goes");
         for (part, shard) in shards.into_iter().enumerate() {
             let id = parts + part as u32;
-            let told = ["unjoin {}", "quiesce {} false", "remove {} false"];
+            let told = ["unjoin {}", "quiesce {} false", "snapshot", "remove {} false"];
             let expected = told.map(|line| line.replace("{}", &id.to_string()));
             assert_eq!(log(&node, shard), expected);
         }
