@@ -73,6 +73,17 @@ impl Core {
         classes.map(latency).collect()
     }
 
+    /// Classes that there are no more, and so have no names, leave nothing to who gets their
+    /// numbers.
+    pub(crate) fn forget_classes(&mut self) {
+        let classes = &self.cache.spec().classes;
+        for (index, objective) in self.objectives.classes.iter_mut().enumerate() {
+            if classes.get(index).is_none_or(|class| class.name.is_empty()) {
+                *objective = None;
+            }
+        }
+    }
+
     /// The rank of a class.
     #[must_use]
     pub fn rank_of_class(&self, class: ClassId) -> Rank {

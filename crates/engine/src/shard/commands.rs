@@ -552,6 +552,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             cause: format!("the shard refuses the specification: {error:?}"),
         };
         self.core.cache().reconfigure(spec).map_err(refused)?;
+        self.core.forget_classes();
         self.rank_clients();
         Ok(())
     }
