@@ -1,8 +1,9 @@
 //! The node's counters as Prometheus reads them.
 //!
-//! How: a scrape asks every shard for its counters once, adds them up by volume and level, and writes
-//! them, and what [`totals`](crate::totals) has of each class, in the OpenMetrics text format. Names are `layby_…_total` for what only grows,
-//! with `_bytes` and `_seconds` in base units.
+//! How: a scrape asks every shard for its counters once, adds them up by volume and level, and
+//! writes them, and what [`totals`](crate::totals) has of each class, in the OpenMetrics text
+//! format. Names are `layby_…_total` for what only grows, with `_bytes` and `_seconds` in base
+//! units.
 //! Invariant: a name keeps its meaning and labels; a counter never falls while the node runs, but
 //! for those of a volume that was deleted and made anew.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.

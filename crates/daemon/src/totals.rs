@@ -3,8 +3,8 @@
 //! How: a class's totals are those of its volumes since they came to it, and what volumes that have
 //! left it, or have gone, had done in it. The node's view says which volumes a class has; counters
 //! are those of the last scrape, and of a look at the shards right before a volume leaves.
-//! Invariant: a total of a class never falls. What a volume does counts once, for one class. A class
-//! that is deleted takes its totals along; one that is made anew begins at zero.
+//! Invariant: a total of a class never falls. What a volume does counts once, for one class. A
+//! class that is deleted takes its totals along; one that is made anew begins at zero.
 //! Cost: some hundred bytes per volume; a pass over each latency histogram per look.
 //! Not for: requests that end between the look and a deletion: those are in no class's totals.
 
@@ -13,7 +13,7 @@ use layby_engine::control::{OperationStats, Snapshot, VolumeStats};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Upper ends of the latency buckets in microseconds: 1-2-5 from 10 µs to 10 s.
-pub const LATENCY_BUCKETS_US: [u64; 19] = [
+pub(crate) const LATENCY_BUCKETS_US: [u64; 19] = [
     10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
     500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000,
 ];
@@ -201,9 +201,9 @@ mod tests {
         totals
     }
 
-    /// Goal: what a volume does counts once, for the class that it is in then, and no class's totals
-    /// fall. Method: one volume that moves there and back and is deleted, one that stays; a look
-    /// that comes late with old counters; a class that is deleted and made anew.
+    /// Goal: what a volume does counts once, for the class that it is in then, and no class's
+    /// totals fall. Method: one volume that moves there and back and is deleted, one that stays; a
+    /// look that comes late with old counters; a class that is deleted and made anew.
     #[test]
     fn totals_stay_with_their_class() {
         let (a, b) = (name("a"), name("b"));

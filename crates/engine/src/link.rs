@@ -363,8 +363,8 @@ mod tests {
         assert!(look.is_ended());
     }
 
-    /// Goal: a branch is a link of its own: calls find it, and it ends with its far end, or with the
-    /// link that was to bring it. Method: branches that are taken, dropped, and never taken.
+    /// Goal: a branch is a link of its own: calls find it, and it ends with its far end, or with
+    /// the link that was to bring it. Method: branches that are taken, dropped, and never taken.
     #[test]
     fn branches_end_with_their_far_ends() {
         let (near, far) = link();

@@ -106,8 +106,8 @@ fn writes_of(counters: &BTreeMap<String, f64>, class: &str) -> Option<f64> {
     counters.get(&format!("{series}{{{}}}", labels.join(","))).copied()
 }
 
-/// Goal: a class's counters never fall: they keep what volumes did that have gone or moved. Method: a
-/// volume with traffic moves to another class, has more, moves back and is deleted; all counters
+/// Goal: a class's counters never fall: they keep what volumes did that have gone or moved. Method:
+/// a volume with traffic moves to another class, has more, moves back and is deleted; all counters
 /// after each step. A class that is made anew begins at nothing.
 #[test]
 fn counters_of_a_class_never_fall() {

@@ -4,8 +4,8 @@
 //! and receives nothing more, so that its peer is held back by the socket, and is named again when
 //! it may go on. A change waits for the intent first, then for the limits. Changes of a volume that
 //! became read-only, or whose intent cannot be recorded, do not wait: they end with an error.
-//! Invariant: a client waits with one call at a time, and with that one only: while it waits it does
-//! not ask again, so what is released is what was asked for, and is paid for once.
+//! Invariant: a client waits with one call at a time, and with that one only: while it waits it
+//! does not ask again, so what is released is what was asked for, and is paid for once.
 //! Cost: a look-up in an empty map where nothing has a limit.
 
 use super::intent::{Intents, changes};

@@ -1,13 +1,13 @@
 //! Reading checkpoints at start: the newest full one, then the increments behind it.
 //!
 //! How: an area begins with a full checkpoint; increments follow one behind the other, each with a
-//! trailer of its own, which names the full one and the checkpoint before it. It is there twice, and
-//! either page serves. A place where neither is such a trailer ends the chain: power loss has torn
-//! the one that was to go there, or an earlier use of the area left something.
+//! trailer of its own, which names the full one and the checkpoint before it. It is there twice,
+//! and either page serves. A place where neither is such a trailer ends the chain: power loss has
+//! torn the one that was to go there, or an earlier use of the area left something.
 //! Power loss may leave one of two pages, too. What was written behind a checkpoint by the same
-//! opening waited for both, so only with such a thing, an increment or a batch, a lost page is named
-//! as damage, or where it cannot be read. Of one slot the last checkpoint's entry counts, and all
-//! entries count as of the last one's start.
+//! opening waited for both, so only with such a thing, an increment or a batch, a lost page is
+//! named as damage, or where it cannot be read. Of one slot the last checkpoint's entry counts, and
+//! all entries count as of the last one's start.
 //! Invariant: an increment that a batch knows of and that is not there is damage (`log_recover`),
 //! as a full checkpoint is.
 //! Cost: the blocks of the chain, and a sort of entries that are in order but for the increments.
@@ -90,8 +90,8 @@ impl Scan<'_> {
         }
     }
 
-    /// The trailer of a checkpoint whose first block is `at`, if there is one as wanted. A page that
-    /// its last write has not reached may have an older one.
+    /// The trailer of a checkpoint whose first block is `at`, if there is one as wanted. A page
+    /// that its last write has not reached may have an older one.
     fn read_trailer(
         &mut self,
         io: &mut dyn Io,

@@ -335,8 +335,8 @@ fn a_refused_increment_is_overwritten_first() {
         assert_eq!(bench.checkpoint(), Some(false));
         bench.put(7, 2).expect("there is no cut");
         bench.evict(8).expect("there is no cut");
-        // Behind the full one's trailer of two pages, two chunks and parity lie the trailer, a chunk
-        // and parity of the increment.
+        // Behind the full one's trailer of two pages, two chunks and parity lie the trailer, a
+        // chunk and parity of the increment.
         let newest = bench.trailers().into_iter().max_by_key(|(_, trailer)| trailer.seq);
         let guard = newest.expect("it is complete").0 as usize + 8 * BLOCK;
         let is_guarded = |bench: &Bench| {
@@ -450,8 +450,8 @@ fn what_is_freed_before_the_peer_answers_is_emptied() {
 }
 
 /// Goal: an increment for which too much changes meanwhile becomes a full checkpoint in the other
-/// area. Method: increments until there is room for one of four blocks and little more; then all slots
-/// change behind its beginning; a cut.
+/// area. Method: increments until there is room for one of four blocks and little more; then all
+/// slots change behind its beginning; a cut.
 #[test]
 fn an_increment_that_outgrows_its_area_becomes_full() {
     const MANY: u32 = 650;

@@ -11,8 +11,8 @@
 //! for ever: whoever came later to the same bucket passes later. An asker has one waiter at most,
 //! and is released, or cancelled, once for it.
 //! Cost: one look-up for a volume without limits; a pass over the volume's line, which has a place
-//! per connection at most, for a call that joins it; the logarithm of the lines that wait for others.
-//! Not for: order among calls that may start; that is scheduling.
+//! per connection at most, for a call that joins it; the logarithm of the lines that wait for
+//! others. Not for: order among calls that may start; that is scheduling.
 
 mod bucket;
 #[cfg(test)]

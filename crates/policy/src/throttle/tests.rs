@@ -290,8 +290,9 @@ fn who_leaves_holds_nobody() {
     assert!(throttle.ask(volume, 4, cost(1 << 40), Nanos(2)), "without limits all pass");
 }
 
-/// Goal: a call that starts whatever the limits say delays the others by what it costs, and waits no
-/// more. Method: of two that wait the second starts so, under limits of the volume and its class.
+/// Goal: a call that starts whatever the limits say delays the others by what it costs, and waits
+/// no more. Method: of two that wait the second starts so, under limits of the volume and its
+/// class.
 #[test]
 fn what_cannot_wait_is_charged() {
     let volume = VolumeId(3);

@@ -53,14 +53,14 @@ fn late_homes_do_not_hold_a_shutdown() {
     assert_eq!(io.waits_in_vain(), before, "it waits for what cannot come");
 }
 
-/// Goal: a class that is made anew has nothing of the one whose number it has. Method: requests of a
-/// volume, whose class then has no name, as one that was deleted.
+/// Goal: a class that is made anew has nothing of the one whose number it has. Method: requests of
+/// a volume, whose class then has no name, as one that was deleted.
 #[test]
 fn a_deleted_class_leaves_no_windows() {
     let mut world = World::new(3, Shape::roomy());
-    world.read(0, 0, 4096).expect("a good read");
+    world.read(1, 0, 4096).expect("a good read");
     let mut spec = world.core.cache().spec().clone();
-    let class = usize::from(world.core.cache().class_of(VolumeId(0)).expect("it is there").0);
+    let class = usize::from(world.core.cache().class_of(VolumeId(1)).expect("it is there").0);
     world.core.forget_classes();
     assert!(world.core.objectives.has_counted(class), "the class is there");
     spec.classes[class].name.clear();

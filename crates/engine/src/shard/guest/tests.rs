@@ -326,8 +326,8 @@ fn kicks_ask_for_nothing_twice() {
     }
 }
 
-/// Goal: what a guest is let pass it has paid for, call by call. Method: a limit of bytes in debt, a
-/// short read that waits and a hundred kicks, then long reads behind it for a while: no more
+/// Goal: what a guest is let pass it has paid for, call by call. Method: a limit of bytes in debt,
+/// a short read that waits and a hundred kicks, then long reads behind it for a while: no more
 /// passes than the burst and what the time has earned.
 #[test]
 fn a_release_pays_for_its_own_call() {
@@ -360,8 +360,8 @@ fn a_release_pays_for_its_own_call() {
     }
 }
 
-/// Goal: a busy guest and a client get their parts of a limit. Method: a queue whose guest kicks all
-/// the time beside an asker that waits with one call at a time, as a connection does; counts.
+/// Goal: a busy guest and a client get their parts of a limit. Method: a queue whose guest kicks
+/// all the time beside an asker that waits with one call at a time, as a connection does; counts.
 #[test]
 fn a_guest_and_a_client_share_a_limit() {
     const CLIENT: u32 = 5;
@@ -391,8 +391,9 @@ fn a_guest_and_a_client_share_a_limit() {
     assert!((990..=1010).contains(&(guest + client)), "{guest} and {client}");
 }
 
-/// Goal: clients of another shard have each a part of a limit as those of this shard have. Method: a
-/// link whose near end has three clients, eight calls deep, beside an asker of this shard; counts.
+/// Goal: clients of another shard have each a part of a limit as those of this shard have. Method:
+/// a link whose near end has three clients, eight calls deep, beside an asker of this shard;
+/// counts.
 #[test]
 fn clients_of_a_link_have_each_their_part() {
     const CLIENT: u32 = 5;
