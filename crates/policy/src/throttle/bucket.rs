@@ -93,6 +93,14 @@ impl Bucket {
         self.credit = self.credit.saturating_sub(self.units(cost));
     }
 
+    /// The same, where others pay for it, too: the debt is the burst, or the cost, at most.
+    pub fn overdraw_for_others(&mut self, cost: u64, when: Nanos) {
+        self.earn(when);
+        let floor = self.units(cost.max(self.rate.burst)).saturating_neg();
+        let left = self.credit.saturating_sub(self.units(cost));
+        self.credit = left.max(floor.min(self.credit));
+    }
+
     /// Changes the rate. What was gathered stays up to the new burst; what was overdrawn is
     /// forgiven, since at a slower rate it might last for ever.
     pub fn set(&mut self, rate: Rate, now: Nanos) {

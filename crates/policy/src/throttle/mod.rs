@@ -232,7 +232,8 @@ impl Throttle {
     pub fn ask(&mut self, volume: VolumeId, asker: u64, cost: Cost, now: Nanos) -> bool {
         let Some(lane) = self.lanes.get_mut(&volume) else { return true };
         let group = lane.class.and_then(|class| self.groups.get_mut(&class));
-        if cost.is_free() || (lane.limiter.is_open() && group.is_none()) {
+        let is_free = cost.is_free() || (lane.limiter.is_open() && group.is_none());
+        if is_free && lane.waiter_of(asker).is_none() {
             return true;
         }
         if let Some(waiter) = lane.waiter_of(asker) {
@@ -303,8 +304,11 @@ impl Throttle {
         self.cancel(volume, asker);
         let Some(lane) = self.lanes.get_mut(&volume) else { return };
         lane.limiter.overdraw(cost, now);
+        // A guest that stops its queues again and again makes no debt without end for its class.
         if let Some(group) = lane.class.and_then(|class| self.groups.get_mut(&class)) {
-            group.limiter.overdraw(cost, now);
+            let Limiter { requests, bytes } = &mut group.limiter;
+            requests.iter_mut().for_each(|bucket| bucket.overdraw_for_others(cost.requests, now));
+            bytes.iter_mut().for_each(|bucket| bucket.overdraw_for_others(cost.bytes, now));
         }
     }
 

@@ -316,6 +316,24 @@ fn what_cannot_wait_is_charged() {
     }
 }
 
+/// Goal: what cannot wait makes no debt without end for the others of a class. Method: a hundred
+/// such calls of one volume, then a call of another, which waits for a burst and itself.
+#[test]
+fn a_class_owes_a_burst_at_most() {
+    let (one, other) = (VolumeId(3), VolumeId(4));
+    let mut throttle = Throttle::default();
+    let volumes = [one, other].map(|volume| (volume, CLASS, Limits::NONE)).to_vec();
+    throttle.set(&LimitPlan { volumes, classes: vec![(CLASS, bytes(10, 20))] }, Nanos::ZERO);
+    let cost = Cost { requests: 1, bytes: 10 };
+    (0..100).for_each(|asker| throttle.charge(one, asker, cost, Nanos::ZERO));
+    assert!(!throttle.ask(other, 1, cost, Nanos::ZERO));
+    let mut released = vec![];
+    throttle.release(Nanos(2_999_999_999), &mut released);
+    assert!(released.is_empty());
+    throttle.release(Nanos::from_secs(3), &mut released);
+    assert_eq!(released, [1]);
+}
+
 /// Goal: what each call costs is a promise. Method: one of each.
 #[test]
 fn costs_are_as_documented() {
