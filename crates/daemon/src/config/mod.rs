@@ -477,7 +477,10 @@ impl Config {
             None => beside.exists().then_some(beside),
         };
         let text = path.as_deref().map_or_else(|| Ok(String::new()), input::read)?;
-        Config::parse(path, &text, overrides)
+        // A file that was found through the directory names no other one.
+        let found = overrides.config.is_none().then(|| DIR_DEFAULT.into());
+        let overrides = Overrides { dir: dir.or(found), ..overrides.clone() };
+        Config::parse(path, &text, &overrides)
     }
 
     /// Like [`Config::load`], from text that was read already.
