@@ -32,17 +32,21 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 /// What one home has not heard of.
 pub(super) struct HomeDiscards {
     pub(super) table: Discards,
-    flights: HashMap<u64, Range<u64>>,
+    /// Each with how often the home had refused when it was sent.
+    flights: HashMap<u64, (Range<u64>, u32)>,
     /// How often in a row the home has refused. Every second time zeros are written instead.
     failures: u32,
     refused_total: u64,
     not_before: Nanos,
+    /// How often it had when a removal that keeps the data began.
+    kept_from: Option<u32>,
 }
 
 impl HomeDiscards {
     pub(super) fn new(limits: DiscardLimits) -> Self {
         let (table, flights) = (Discards::new(limits), HashMap::new());
-        HomeDiscards { table, flights, failures: 0, refused_total: 0, not_before: Nanos::ZERO }
+        let (failures, refused_total, not_before, kept_from) = (0, 0, Nanos::ZERO, None);
+        HomeDiscards { table, flights, failures, refused_total, not_before, kept_from }
     }
 
     fn next_deadline(&self) -> Nanos {
@@ -272,7 +276,8 @@ impl Core {
                 home.discards.table.pass(&bytes);
             }
             home.discards.table.adopt(bytes.clone());
-            home.discards.flights.insert(token, bytes);
+            let failures = home.discards.failures;
+            home.discards.flights.insert(token, (bytes, failures));
             self.delays.zeroings.remove(&token);
             self.tombstones.delay(op);
             self.done(op, Ok(()));
@@ -335,8 +340,9 @@ impl Core {
         {
             let token = self.delays.token();
             let (offset, length) = (bytes.start, bytes.end - bytes.start);
-            home.discards.flights.insert(token, bytes);
-            let keep_allocated = home.discards.failures % 2 == 1;
+            let failures = home.discards.failures;
+            home.discards.flights.insert(token, (bytes, failures));
+            let keep_allocated = failures % 2 == 1;
             self.ask_home(io, id, token, BackingOperation::Zero { offset, length, keep_allocated });
         }
     }
@@ -351,14 +357,17 @@ impl Core {
     ) {
         let now = self.now;
         let discards = &mut self.homes.get_mut(&id).expect("a home outlives its calls").discards;
-        let bytes = discards.flights.remove(&token).expect("a discard ends once");
+        let (bytes, before) = discards.flights.remove(&token).expect("a discard ends once");
         match result {
             Ok(()) => {
                 discards.failures = 0;
                 discards.table.finished(&bytes);
             }
             Err(_) => {
-                discards.failures = discards.failures.saturating_add(1);
+                // Those that were sent at once fail together: that is one time, and one way.
+                if before == discards.failures {
+                    discards.failures = discards.failures.saturating_add(1);
+                }
                 discards.refused_total += 1;
                 discards.not_before = now.saturating_add(PAUSE);
                 discards.table.give_back(bytes.clone(), now);
@@ -435,11 +444,17 @@ impl Core {
         on_dirty: OnDirty,
     ) -> Result<bool, RemoveError> {
         let Some(home) = self.homes.get_mut(&id) else { return Ok(false) };
-        let failures = home.discards.failures;
+        let (failures, left) = (home.discards.failures, home.discards.table.pending().ranges);
+        let began = home.discards.kept_from.get_or_insert(failures);
+        *began = failures.min(*began);
+        let tries = failures - *began;
         match on_dirty {
             // Not forgotten: the volume may be served again, where its removal fails.
             OnDirty::Discard if failures > 0 => return Ok(!home.discards.flights.is_empty()),
-            OnDirty::Refuse if failures >= KEEP_TRIES_MAX => return Err(RemoveError::Unzeroed),
+            OnDirty::Refuse if tries >= KEEP_TRIES_MAX && left > 0 => {
+                home.discards.kept_from = None;
+                return Err(RemoveError::Unzeroed);
+            }
             _ => {}
         }
         Ok(self.send_all_discards(io, id))
