@@ -457,6 +457,9 @@ impl Core {
         done: BackingDone<Buffer>,
     ) {
         let op = OpId(done.token as u32);
+        if let Some(home) = self.homes.get_mut(&id) {
+            home.ended += 1;
+        }
         if self.is_cancelling(op) {
             return self.on_cancel_written(io, done);
         }
@@ -602,18 +605,20 @@ impl Core {
     // ---- block status ----
 
     pub(super) fn ask_extents(&mut self, io: &mut dyn Io, request: RequestId) {
-        let entry = self.requests.get(&request).expect("it was just inserted");
+        let entry = self.requests.get_mut(&request).expect("it was just inserted");
         let (volume, offset) = (entry.volume, entry.call.offset);
         let length = entry.call.length.min(STATUS_BYTES_MAX);
-        if !self.homes.contains_key(&volume) {
-            return self.on_extents(request, Err(ErrorKind::Closed), &[]);
-        }
+        let Some(home) = self.homes.get(&volume) else {
+            return self.on_extents(io, request, Err(ErrorKind::Closed), &[]);
+        };
+        entry.looked.ended = home.ended;
         let token = HOME_EXTENTS | request.0 & (HOME_SYNC - 1);
         self.ask_home(io, volume, token, BackingOperation::Extents { offset, length });
     }
 
     pub(super) fn on_extents(
         &mut self,
+        io: &mut dyn Io,
         low: RequestId,
         result: Result<(), ErrorKind>,
         extents: &[(u64, u64, bool)],
@@ -621,19 +626,52 @@ impl Core {
         // A token holds the low bits of a request's number, which differ among those in flight.
         let matches = |id: &&RequestId| id.0 & (HOME_SYNC - 1) == low.0 & (HOME_SYNC - 1);
         let found = self.requests.keys().find(matches).copied();
-        let Some(entry) = found.and_then(|id| self.requests.remove(&id)) else { return };
+        let Some((id, mut entry)) = found.and_then(|id| Some((id, self.requests.remove(&id)?)))
+        else {
+            return;
+        };
+        let ended = self.homes.get(&entry.volume).map(|home| home.ended);
+        let is_same = ended.is_none_or(|ended| ended == entry.looked.ended);
+        if result.is_ok() && !is_same && entry.looked.dirty.is_none() {
+            entry.looked.dirty = Some(self.dirty_runs(&entry));
+            self.requests.insert(id, entry);
+            return self.ask_extents(io, id);
+        }
         let extents = self.without_discarded(entry.volume, extents);
         let result = result.map(|()| Answer::Extents(self.overlay(&entry, &extents)));
         self.finish(entry, result);
     }
 
-    /// A hole of the home is data where the cache holds a newer version.
+    /// What the cache holds of a request's blocks that the home lacks, in runs of blocks.
+    fn dirty_runs(&self, entry: &super::Request) -> Vec<Range<u64>> {
+        let size = self.cache.spec().block_size;
+        let length = entry.call.length.min(STATUS_BYTES_MAX);
+        let blocks =
+            size.block_of(entry.call.offset).0..=size.block_of(entry.call.offset + length).0;
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in blocks.filter(|block| self.cache.is_dirty(entry.volume, BlockIndex(*block))) {
+            match runs.last_mut() {
+                Some(last) if last.end == block => last.end += 1,
+                _ => runs.push(block..block + 1),
+            }
+        }
+        runs
+    }
+
+    /// A hole of the home is data where the cache holds a newer version, or held one when the home
+    /// was asked.
     fn overlay(&self, entry: &super::Request, extents: &[(u64, u64, bool)]) -> Vec<Extent> {
         let size = self.cache.spec().block_size;
         let levels = self.levels.len() as u8;
         let has_lost = self.cache.lost().of_volume(entry.volume).next().is_some();
         let dirty =
             has_lost || (0..levels).any(|l| self.cache.held_by(entry.volume, LevelIndex(l)).2 > 0);
+        let before = entry.looked.dirty.as_deref().unwrap_or_default();
+        let dirty = dirty || !before.is_empty();
+        let was_dirty = |block: u64| {
+            let at = before.partition_point(|run| run.end <= block);
+            before.get(at).is_some_and(|run| run.contains(&block))
+        };
         let end = entry.call.offset + entry.call.length;
         let mut runs = Vec::new();
         for (offset, length, data) in extents {
@@ -648,8 +686,9 @@ impl Core {
                 let next = stop.min(size.offset_of(BlockIndex(block.0 + 1)));
                 // What is lost is not a hole, whatever lies below.
                 let key = BlockKey::new(entry.volume, block);
-                let is_data =
-                    self.cache.is_dirty(entry.volume, block) || self.cache.lost().overlaps(key, 1);
+                let is_data = self.cache.is_dirty(entry.volume, block)
+                    || was_dirty(block.0)
+                    || self.cache.lost().overlaps(key, 1);
                 push_run(&mut runs, next - at, is_data);
                 at = next;
             }

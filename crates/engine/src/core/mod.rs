@@ -227,6 +227,17 @@ struct Request {
     is_part: bool,
     /// It waited for a remote home.
     is_far: bool,
+    looked: Looked,
+}
+
+/// What block status has seen as it asked the home.
+#[derive(Default)]
+struct Looked {
+    /// Reads and writes that had ended there.
+    ended: u64,
+    /// Blocks that were dirty then, where it asks again since others have ended meanwhile: what the
+    /// home called a hole may have been written back after it had looked.
+    dirty: Option<Vec<std::ops::Range<u64>>>,
 }
 
 /// Who asks, and of which volume.
@@ -252,6 +263,8 @@ struct Home {
     /// Levels hold clean copies of it only, and the log no tombstones.
     write_through: bool,
     inflight: u64,
+    /// Reads and writes that have ended, well or not.
+    ended: u64,
     discards: discards::HomeDiscards,
     /// Where the volume will end: clients change nothing behind it any more.
     ending: Option<u64>,
@@ -435,9 +448,18 @@ impl Core {
         call: Call,
         destination: Destination,
     ) {
-        let (payload, started, is_far) = (None, self.now, false);
-        let entry =
-            Request { volume, call, asker, destination, payload, started, shown, is_part, is_far };
+        let entry = Request {
+            volume,
+            call,
+            asker,
+            destination,
+            payload: None,
+            started: self.now,
+            shown,
+            is_part,
+            is_far: false,
+            looked: Looked::default(),
+        };
         self.requests.insert(request, entry);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight += 1;

@@ -258,6 +258,7 @@ impl Core {
             syncing,
             write_through,
             inflight,
+            ended: 0,
             discards,
             ending: None,
             is_settled: false,

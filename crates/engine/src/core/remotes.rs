@@ -42,7 +42,8 @@ impl Core {
             } else if done.token & HOME_DISCARD != 0 {
                 self.on_discarded(io, id, done.token, done.result);
             } else if done.token & HOME_EXTENTS != 0 {
-                self.on_extents(RequestId(done.token & !HOME_EXTENTS), done.result, &done.extents);
+                let request = RequestId(done.token & !HOME_EXTENTS);
+                self.on_extents(io, request, done.result, &done.extents);
             } else if done.token == HOME_SYNC {
                 self.on_home_synced(io, id, done.result);
             } else {

@@ -275,7 +275,7 @@ impl Pair {
 /// both. Method: random requests about edges beside an array, with tiny levels, drains, crashes.
 #[test]
 fn two_cores_are_one_array() {
-    each_seed(24, |seed| {
+    each_seed(100, |seed| {
         let mut rng = Rng::new(seed ^ 0xabc);
         let mut shape = Shape::tiny(&mut rng);
         shape.spec.writeback.merge_bytes = 1 << 20;
