@@ -12,8 +12,8 @@ use layby_engine::store::layout::{
 };
 use layby_engine::store::log_layout::{
     BATCH_ENTRIES_MAX, BATCH_MAGIC, BatchHeader, BatchName, CHUNK_HEADER, CHUNK_MAGIC,
-    CheckpointEntry, LOG_MAGIC, OpenSegment, Record, SegmentHeader, Trailer, chunk_crcs,
-    decode_chunk, encode_chunk,
+    CheckpointEntry, LOG_MAGIC, OpenSegment, Record, SegmentHeader, Trailer, chunk_crcs, copy_of,
+    decode_chunk, encode_chunk, put_copy,
 };
 use layby_engine::store::nvm_layout::{
     HEADER_BYTES, HeaderState, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark, encode_mark,
@@ -251,7 +251,12 @@ fn batch_page(page: &mut [u8], key: BlockKey) {
         tails: [previous; 5],
         entries: records.len() as u16,
         blocks: 2,
+        location: 40,
+        stream: 1,
     };
+    header.encode(page);
+    let copy = copy_of(page).to_vec();
+    put_copy(page, records.len(), &copy);
     header.encode(page);
 }
 

@@ -250,6 +250,21 @@ impl<R: ReadAt + ?Sized> Bytes<'_, R> {
 }
 
 impl<R: ReadAt + ?Sized> Bytes<'_, R> {
+    /// The same, block by block where that fails; what cannot be read is noise.
+    fn get_what_is_left(&mut self, offset: u64, length: usize, block: usize) -> Vec<u8> {
+        let mut whole = vec![0; length];
+        self.report.counts.bytes_read += length as u64;
+        let at = self.report.base.saturating_add(offset);
+        if self.source.read_at(at, &mut whole).is_err() {
+            for (index, piece) in whole.chunks_mut(block).enumerate() {
+                let at = offset + (index * block) as u64;
+                let read = self.get(at, piece.len());
+                piece.copy_from_slice(&read.unwrap_or_else(|| vec![u8::MAX; piece.len()]));
+            }
+        }
+        whole
+    }
+
     /// Notes a seq that no node can have given out; the engine refuses to start on it.
     fn expect_seqs(&mut self, offset: u64, seqs: &[u64]) {
         let sound = seqs.iter().filter(|seq| **seq <= SEQ_MAX).max();

@@ -173,7 +173,9 @@ fn a_block_that_was_unreadable_is_drained() {
                 host.unreadable.clear();
                 host.submit(id, call(Operation::Write, 5 * 4096, 4096), 2);
             }
-            (0..rng.below(4)).for_each(|_| drop(host.step()));
+            for _ in 0..rng.below(4) {
+                host.step();
+            }
             host.tick(Nanos::from_millis(1));
             for (ticket, result) in host.drained.drain(..).collect::<Vec<_>>() {
                 let has = host.at_home(BlockKey::new(id, BlockIndex(5)));

@@ -70,9 +70,8 @@ fn read_segment<R: ReadAt + ?Sized>(
     }
     let start = region.segment_at(segment) + from * region.block;
     let length = (region.segment_blocks - from) * region.block;
-    if let Some(content) = bytes.get(start, length as usize) {
-        walk(bytes, region, generation, stream, start, &content, batches);
-    }
+    let content = bytes.get_what_is_left(start, length as usize, region.block as usize);
+    walk(bytes, region, generation, stream, start, &content, batches);
 }
 
 /// Adds the batches that others vouch for and whose descriptor, or segment header, is lost: from
@@ -124,7 +123,9 @@ fn copy_of<R: ReadAt + ?Sized>(
     }
     let copy = &page[own_part(&page)..3584];
     let length = own_part(copy);
-    if !named(copy, b"LAYBYBAT", region) || length > copy.len() {
+    let (entries, blocks) = (u16_at(copy, 56), u16_at(copy, 58));
+    let is_whole = entries <= ENTRIES_MAX && blocks <= entries && u32_at(copy, 140) < 5;
+    if !named(copy, b"LAYBYBAT", region) || length > copy.len() || !is_whole {
         return None;
     }
     let location = u64::from(u32_at(copy, 136));
@@ -143,7 +144,8 @@ fn search<R: ReadAt + ?Sized>(
     seq: u64,
 ) -> Option<(u64, u32)> {
     let length = region.segment_blocks * region.block;
-    let content = bytes.get(region.segment_at(segment), length as usize)?;
+    let (at, block) = (region.segment_at(segment), region.block as usize);
+    let content = bytes.get_what_is_left(at, length as usize, block);
     content.chunks_exact(region.block as usize).find_map(|page| {
         let is_sound = |page: &[u8]| is_descriptor(page, region);
         let rebuilt = rebuilt(page, is_sound);

@@ -10,19 +10,24 @@
 
 use super::log_layout::{BATCH_MAGIC, BatchHeader, BatchName, copied, generation_of};
 use super::log_recover::{FoundBatch, Scan, decode_or_rebuild};
+use super::table::Set;
 use super::{StoreError, Stream};
 use crate::io::Io;
 use layby_types::Seq;
 
+/// Segments whose first two blocks are no structures that are searched for a descriptor.
+const DARK_MAX: usize = 64;
+
 impl Scan<'_> {
-    /// Finds batches that are missing, as far as it can; whether it found any.
+    /// Finds batches that are missing, as far as it can, each once; whether it found any.
     pub(super) fn mend(
         &mut self,
         io: &mut dyn Io,
         missing: &[BatchName],
+        tried: &mut Set<u64>,
     ) -> Result<bool, StoreError> {
         let before = self.batches.len();
-        for name in missing {
+        for name in missing.iter().filter(|name| tried.insert(name.seq)) {
             self.mend_one(io, *name)?;
         }
         Ok(self.batches.len() > before)
@@ -36,7 +41,7 @@ impl Scan<'_> {
         if self.headers[name.segment as usize].is_none() {
             let known = match &copy {
                 Some((header, _)) => Some(*header),
-                None => self.search(io, name)?,
+                None => self.search(io, name.segment, Some(name.seq))?,
             };
             if let Some(header) = known {
                 self.read_without_header(io, name.segment, &header)?;
@@ -80,20 +85,26 @@ impl Scan<'_> {
         header.location > first && end <= u64::from(first + self.geometry.segment_blocks)
     }
 
-    /// The descriptor of a batch in a segment without a header.
-    fn search(
+    /// A descriptor in a segment without a header: that of a batch, or any that may be behind the
+    /// checkpoint, in its place.
+    pub(super) fn search(
         &mut self,
         io: &mut dyn Io,
-        name: BatchName,
+        segment: u32,
+        seq: Option<u64>,
     ) -> Result<Option<BatchHeader>, StoreError> {
-        let first = self.geometry.segment_first(name.segment);
+        let first = self.geometry.segment_first(segment);
         let bytes = self.read(io, first, self.geometry.segment_blocks)?;
-        let mut pages = bytes.chunks_exact(self.geometry.block_bytes as usize);
-        let found = pages.find_map(|page| {
+        let mut pages = (first..).zip(bytes.chunks_exact(self.geometry.block_bytes as usize));
+        let found = pages.find_map(|(at, page)| {
             let decode =
                 |page: &[u8]| BatchHeader::decode(page, self.instance, generation_of(page));
             let (header, _) = decode_or_rebuild(page, BATCH_MAGIC, decode)?;
-            (header.seq == name.seq && self.lies_in(&header, name.segment)).then_some(header)
+            let is_it = match seq {
+                Some(seq) => header.seq == seq,
+                None => self.first_wanted(&header.segment_header(segment)).is_some(),
+            };
+            (is_it && header.location == at && self.lies_in(&header, segment)).then_some(header)
         });
         io.recycle(bytes);
         Ok(found)
@@ -140,5 +151,47 @@ impl Scan<'_> {
             copied: None,
         });
         Ok(())
+    }
+
+    /// Segments whose header and first descriptor are lost: any descriptor in its place says what
+    /// the header said. Where there is none, and what may have been one cannot be read, nothing
+    /// says what was in the segment.
+    pub(super) fn read_dark(
+        &mut self,
+        io: &mut dyn Io,
+        dark: &[(u32, bool)],
+    ) -> Result<(), StoreError> {
+        for (index, is_unreadable) in dark {
+            // Many are a disk that had something else before the log was made.
+            if dark.len() > DARK_MAX && !is_unreadable || self.trailer.clean {
+                continue;
+            }
+            let found = self.search(io, *index, None)?;
+            if let Some(header) = found {
+                self.headers[*index as usize] = Some(header.segment_header(*index));
+                self.headless.push(*index);
+            } else if *is_unreadable {
+                self.dark.push(*index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names what was damaged and is made up for. Not what nobody vouches for: power loss may have
+    /// kept a part of it.
+    pub(super) fn name_mended(&mut self) {
+        let durable = self.batches.iter().filter(|batch| batch.durable);
+        let segments: Set<u32> = durable.filter_map(|batch| self.segment_at(batch.at)).collect();
+        for index in core::mem::take(&mut self.headless) {
+            if segments.contains(&index) {
+                let at = self.geometry.segment_first(index);
+                self.recovered.damaged.push(self.corrupt(at, "segment header", (0, 0)));
+            }
+        }
+        let rebuilt = self.batches.iter().filter(|batch| batch.durable && batch.is_rebuilt);
+        let rebuilt: Vec<u32> = rebuilt.map(|batch| batch.at).collect();
+        for at in rebuilt {
+            self.recovered.damaged.push(self.corrupt(at, "batch descriptor", (0, 0)));
+        }
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Scan<'a> {
     pub(super) headers: Vec<Option<SegmentHeader>>,
     /// Segments whose header is lost, and whose first descriptor says what it said.
     pub(super) headless: Vec<u32>,
+    /// Segments of which nothing says whether they hold batches.
+    pub(super) dark: Vec<u32>,
     pub(super) scanned: Set<u32>,
     /// By segment: the first block where the chain of batches broke on something that looked like
     /// a batch, or where it ended.
@@ -181,8 +183,9 @@ pub(super) fn open(
     scan.read_headers(io)?;
     scan.read_segments(io)?;
     scan.name_torn_pages();
-    let seq_next = scan.seq_next()?;
     scan.judge_batches(io)?;
+    // Behind what was found by its copy, or without its header.
+    let seq_next = scan.seq_next()?;
     let replayed = replay(&mut scan);
     let mut recovered = core::mem::take(&mut scan.recovered);
     recovered.seq_next = seq_next;
@@ -251,6 +254,7 @@ impl<'a> Scan<'a> {
             checkpoint: Vec::new(),
             headers: Vec::new(),
             headless: Vec::new(),
+            dark: Vec::new(),
             scanned: Set::default(),
             breaks: Map::default(),
             batches: Vec::new(),
@@ -315,16 +319,21 @@ impl<'a> Scan<'a> {
                 lost.push(index);
             }
         })?;
+        let mut dark = Vec::new();
         self.read_pages(io, 1, &lost, &mut |scan, index, page| {
             let decode =
                 |page: &[u8]| BatchHeader::decode(page, scan.instance, generation_of(page));
             let first = decode_or_rebuild(page, BATCH_MAGIC, decode).map(|(first, _)| first);
             let is_here = |it: &BatchHeader| it.location == scan.geometry.segment_first(index) + 1;
-            if let Some(first) = first.filter(is_here) {
-                scan.headers[index as usize] = Some(first.segment_header(index));
-                scan.headless.push(index);
+            match first.filter(is_here) {
+                Some(first) => {
+                    scan.headers[index as usize] = Some(first.segment_header(index));
+                    scan.headless.push(index);
+                }
+                None => dark.push((index, has_unreadable(page))),
             }
-        })
+        })?;
+        self.read_dark(io, &dark)
     }
 
     /// Reads a block of each of some segments.
@@ -467,7 +476,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The segment in which a block lies, be it header, descriptor or data.
-    fn segment_at(&self, block: u32) -> Option<u32> {
+    pub(super) fn segment_at(&self, block: u32) -> Option<u32> {
         let within = block.checked_sub(self.geometry.segment_first(0))?;
         Some(within / self.geometry.segment_blocks)
     }
@@ -503,8 +512,10 @@ impl<'a> Scan<'a> {
 
     /// Marks the batches that others vouch for, and finds those vouched for that are missing.
     fn judge_batches(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
-        let mut missing = self.missing();
-        while !missing.is_empty() && self.mend(io, &missing)? {
+        let newest = self.batches.iter().map(|batch| batch.header.checkpoint).max().unwrap_or(0);
+        let (mut missing, mut tried) = (self.missing(), Set::default());
+        // Where a checkpoint is lost, batches are missing all the way back to it.
+        while newest <= self.trailer.seq.0 && self.mend(io, &missing, &mut tried)? {
             missing = self.missing();
         }
         let upto = self.durable_upto();
@@ -520,31 +531,17 @@ impl<'a> Scan<'a> {
             // One that was in flight prevails over the checkpoint that began meanwhile.
             self.damage(info, Seq(name.seq).max(self.trailer.seq))?;
         }
-        let newest = self.batches.iter().map(|batch| batch.header.checkpoint).max().unwrap_or(0);
+        for index in core::mem::take(&mut self.dark) {
+            let info = self.corrupt(self.geometry.segment_first(index), "segment header", (0, 0));
+            let upto = Seq(self.seq_next()?.0 - 1);
+            self.damage(info, upto)?;
+        }
         if newest > self.trailer.seq.0 {
             let other = self.geometry.checkpoint_first(1 - self.area);
             let info = self.corrupt(other, "checkpoint", (0, 0));
             self.damage(info, Seq(newest))?;
         }
         Ok(())
-    }
-
-    /// Names what was damaged and is made up for. Not what nobody vouches for: power loss may have
-    /// kept a part of it.
-    fn name_mended(&mut self) {
-        let durable = self.batches.iter().filter(|batch| batch.durable);
-        let segments: Set<u32> = durable.filter_map(|batch| self.segment_at(batch.at)).collect();
-        for index in core::mem::take(&mut self.headless) {
-            if segments.contains(&index) {
-                let at = self.geometry.segment_first(index);
-                self.recovered.damaged.push(self.corrupt(at, "segment header", (0, 0)));
-            }
-        }
-        let rebuilt = self.batches.iter().filter(|batch| batch.durable && batch.is_rebuilt);
-        let rebuilt: Vec<u32> = rebuilt.map(|batch| batch.at).collect();
-        for at in rebuilt {
-            self.recovered.damaged.push(self.corrupt(at, "batch descriptor", (0, 0)));
-        }
     }
 
     /// By epoch: up to which seq every batch was durable.
