@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 const BLOCK: usize = BlockSize::MIN.len();
-const LOG_BLOCKS: u64 = 100;
+const LOG_BLOCKS: u64 = 106;
 const NVM_BLOCKS: u64 = 24;
 const LOG_TAG: u8 = 1;
 const NVM_TAG: u8 = 2;
