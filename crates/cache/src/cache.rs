@@ -436,9 +436,12 @@ impl Cache {
         self.check_removable(id, on_dirty)?;
         let volume = self.volumes.number(id).ok_or(RemoveError::Unknown)?;
         core::mem::swap(&mut self.actions, actions);
+        // Where the data is kept, the volume is served again if a power cut breaks its removal off:
+        // an older record of the log must not come back over what went home.
+        let is_for_good = on_dirty == OnDirty::Discard;
         for level in 0..self.levels.len() {
             for slot in self.levels[level].slots_of(|key| key.volume() == id) {
-                self.drop_copy(volume, level, slot, true);
+                self.drop_copy(volume, level, slot, is_for_good);
             }
         }
         core::mem::swap(&mut self.actions, actions);

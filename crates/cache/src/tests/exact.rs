@@ -226,6 +226,30 @@ fn dirty_blocks_are_removed_only_where_they_are_to_go() {
     }
 }
 
+/// Goal: a removal that keeps the data leaves no older version in the log to come back, should a
+/// power cut break it off and the volume be served again: the NVM records go as with an eviction.
+/// Method: blocks of NVM that went home; the volume's removal with its data and without.
+#[test]
+fn a_removal_that_keeps_the_data_forgets_older_versions() {
+    for on_dirty in [OnDirty::Refuse, OnDirty::Discard] {
+        let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 0, 64)], 1);
+        (0..3).for_each(|block| write(&mut host, 1, block));
+        host.drain(1, Some(VolumeId(1)));
+        host.settle();
+        let mut actions = Vec::new();
+        assert_eq!(host.cache.remove_volume(VolumeId(1), on_dirty, &mut actions), Ok(()));
+        let is_kept = on_dirty == OnDirty::Refuse;
+        let of_nvm = |action: &&Action| matches!(action, Action::Free { level: LevelIndex(1), .. });
+        let freed: Vec<_> = actions.iter().filter(of_nvm).collect();
+        let goes_at_once =
+            |action: &&Action| matches!(action, Action::Free { superseded: true, .. });
+        assert_eq!(freed.len(), 3, "{actions:?}");
+        assert_eq!(freed.iter().any(|action| goes_at_once(action)), !is_kept, "{actions:?}");
+        let forgets = actions.iter().filter(|it| matches!(it, Action::Forget { .. })).count();
+        assert_eq!(forgets, if is_kept { 3 } else { 0 }, "{actions:?}");
+    }
+}
+
 /// Goal: a level is not swept again at every event for blocks that wait for a full device, while
 /// another device has places left; a destage that ends has it swept at once. Method: one volume
 /// that fills the places of its device and one with a single block on its way, for good; ticks at
