@@ -438,10 +438,9 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
         // Where the data is kept, the volume is served again if a power cut breaks its removal off:
         // an older record of the log must not come back over what went home.
-        let is_for_good = on_dirty == OnDirty::Discard;
         for level in 0..self.levels.len() {
             for slot in self.levels[level].slots_of(|key| key.volume() == id) {
-                self.drop_copy(volume, level, slot, is_for_good);
+                self.drop_copy(volume, level, slot, on_dirty == OnDirty::Discard);
             }
         }
         core::mem::swap(&mut self.actions, actions);

@@ -104,9 +104,9 @@ const REGRESSION_SEEDS: [u64; 23] = [
 /// (8910010740), an older copy of a level with a torn mark (8910032127), a drained volume that was
 /// synced at each turn (8940005532), an older copy of a level with the header of a torn store
 /// (8951002196), an unreadable block that a drain overlooked once it was written anew (8958001322),
-/// zeroings that a removal gave up, which writes waited for (8958004226), and an older copy that came
-/// back where a power cut broke a removal off (8958168519). A fix is also held by a test of its own,
-/// since a seed's run changes with the code.
+/// zeroings that a removal gave up, which writes waited for (8958004226), and an older copy that
+/// came back where a power cut broke a removal off (8958168519). A fix is also held by a test of
+/// its own, since a seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();
