@@ -8,7 +8,7 @@
 //! Invariant: a call is answered once, or its far end is gone and the near one hears of it; an end
 //! that is dropped is heard of by the other. Calls in the lists are in flight for clients, whose
 //! bounds are theirs: there is no other queue.
-//! Cost: two locks that nobody waits for, per call and way; a system call per turn and way at most;
+//! Cost: two uncontended locks per call and way; a system call per turn and way at most;
 //! a look at each link per turn.
 
 use crate::io::{Buffer, Waker};
@@ -231,7 +231,7 @@ impl FarEnd {
 
 impl Drop for FarEnd {
     fn drop(&mut self) {
-        // Branches that nobody has taken end as well.
+        // Branches that were not taken end as well.
         drop(self.shared.branches().take());
         self.hand_over();
         self.shared.answers.end();
@@ -372,7 +372,7 @@ mod tests {
         near.set_waker(here.clone());
         far.set_waker(there.clone());
         let first = near.branch().expect("the far end is there");
-        assert!(there.take(), "who is to take it is woken");
+        assert!(there.take(), "the far end is woken");
         first.send(asked(1, Operation::Flush, 0));
         let mut taken = far.look().take_branches();
         let mut own = taken.pop().expect("it came");

@@ -254,7 +254,7 @@ fn traffic(node: &Node, volume: &str) -> serde_json::Value {
 
 /// Goal: a busy guest under a limit leaves other clients of the volume their part, and waits with
 /// one request at a time. Method: a guest that asks anew, with a kick, for each answer, beside an
-/// NBD client; how many the one was answered while the other was, and who waits then.
+/// NBD client; how many the one was answered while the other was, and how many waiters are left.
 #[test]
 fn a_busy_guest_leaves_others_their_part() {
     let (_dir, home, node) = node(&small_levels());

@@ -244,7 +244,7 @@ fn a_removal_that_keeps_the_data_forgets_older_versions() {
         let goes_at_once =
             |action: &&Action| matches!(action, Action::Free { superseded: true, .. });
         assert_eq!(freed.len(), 3, "{actions:?}");
-        assert_eq!(freed.iter().any(|action| goes_at_once(action)), !is_kept, "{actions:?}");
+        assert_eq!(freed.iter().any(goes_at_once), !is_kept, "{actions:?}");
         let forgets = actions.iter().filter(|it| matches!(it, Action::Forget { .. })).count();
         assert_eq!(forgets, if is_kept { 3 } else { 0 }, "{actions:?}");
     }

@@ -3,8 +3,8 @@
 //! How: each view that becomes the node's says which class a volume is in; see
 //! [`totals`](crate::totals). Before a volume leaves its class the shards' counters are taken, so
 //! that what it has done until then stays with that class.
-//! Invariant: no scrape has less of a class than one before. Cost: a snapshot of all shards for
-//! such a change, as for a scrape.
+//! Invariant: no scrape has less of a class than one before.
+//! Cost: a snapshot of all shards for such a change, as for a scrape.
 
 use super::{Control, View};
 use crate::config::Name;

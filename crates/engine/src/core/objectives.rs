@@ -73,7 +73,7 @@ impl Core {
         classes.map(latency).collect()
     }
 
-    /// Classes that there are no more, and so have no names, leave nothing to who gets their
+    /// Classes that there are no more, and so have no names, leave nothing to those that get their
     /// numbers.
     pub(crate) fn forget_classes(&mut self) {
         let classes = &self.cache.spec().classes;

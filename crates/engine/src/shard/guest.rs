@@ -9,11 +9,12 @@
 //! descriptor: its shard wakes this one, and its limits were asked for there. Whole requests come
 //! by a link of each client there, so that a client's call waits for limits alone. A link never
 //! waits for its rank's bytes in the core's hands, since some of them may wait for a link
-//! themselves. Invariant: a queue leaves the table only when it was told to stop and nothing that
-//! was taken from it is in flight. Its ring goes before where its guest is gone (see
-//! [`abandoned`]). The memory behind a ring is touched through the ring alone, so no longer once
-//! that went. All that was taken is answered, but for what a stop of the node ended, which its next
-//! incarnation carries out, and what was abandoned.
+//! themselves.
+//! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
+//! from it is in flight. Its ring goes before where its guest is gone (see [`abandoned`]). The
+//! memory behind a ring is touched through the ring alone, so no longer once that went. All that
+//! was taken is answered, but for what a stop of the node ended, which its next incarnation carries
+//! out, and what was abandoned.
 //! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.
 
 mod abandoned;

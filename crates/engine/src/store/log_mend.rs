@@ -177,8 +177,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Names what was damaged and is made up for. Not what nobody vouches for: power loss may have
-    /// kept a part of it.
+    /// Names what was damaged and is made up for. Not what no batch vouches for: power loss may
+    /// have kept a part of it.
     pub(super) fn name_mended(&mut self) {
         let durable = self.batches.iter().filter(|batch| batch.durable);
         let segments: Set<u32> = durable.filter_map(|batch| self.segment_at(batch.at)).collect();

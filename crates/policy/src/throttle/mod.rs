@@ -8,7 +8,7 @@
 //! whether it may pass or not; what is missing then delays those behind it.
 //! Invariant: what passes within a window is at most the burst (or the largest call) and what the
 //! window earns, lengthened by how late the caller came, but for what could not wait. Nobody waits
-//! for ever: whoever came later to the same bucket passes later. An asker has one waiter at most,
+//! for ever: what came later to the same bucket passes later. An asker has one waiter at most,
 //! and is released, or cancelled, once for it.
 //! Cost: one look-up for a volume without limits; a pass over the volume's line, which has a place
 //! per connection at most, for a call that joins it; the logarithm of the lines that wait for

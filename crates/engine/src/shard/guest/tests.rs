@@ -306,7 +306,7 @@ fn pass_time(bench: &mut Bench, now: Nanos) -> Vec<u64> {
 }
 
 /// Goal: a queue waits for its volume's limits once, however often its guest kicks. Method: reads
-/// behind a spent burst and a hundred kicks, then time for one; the gate's own count of who waits.
+/// behind a spent burst and a hundred kicks, then time for one; the gate's own count of waiters.
 #[test]
 fn kicks_ask_for_nothing_twice() {
     let requests = (0..10).map(|n| read(n, n * 4096, 4096)).collect();
