@@ -20,7 +20,7 @@ mod tests;
 
 pub use bucket::{Bucket, Rate};
 
-use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use layby_types::{Call, ClassId, Nanos, Operation, VolumeId};
@@ -295,6 +295,7 @@ impl Throttle {
         let before = lane.waiting.len();
         lane.waiting.retain(|waiter| waiter.asker != asker);
         if lane.waiting.len() < before {
+            self.clear_classes();
             self.hurry();
         }
     }
@@ -315,6 +316,7 @@ impl Throttle {
     /// Forgets a volume that is gone, and who waits for it.
     pub fn forget(&mut self, volume: VolumeId) {
         self.lanes.remove(&volume);
+        self.clear_classes();
         self.hurry();
     }
 
@@ -323,6 +325,15 @@ impl Throttle {
     pub fn waits(&self, volume: VolumeId) -> Waits {
         let of = |lane: &Lane| Waits { waiting: lane.waiting.len() as u64, ..lane.waits };
         self.lanes.get(&volume).map(of).unwrap_or_default()
+    }
+
+    /// No class is waited for that no call waits for any more.
+    fn clear_classes(&mut self) {
+        let waiting = self.lanes.values().filter(|lane| !lane.waiting.is_empty());
+        let classes: BTreeSet<_> = waiting.filter_map(|lane| lane.class).collect();
+        for (class, group) in &mut self.groups {
+            group.is_waited_for &= classes.contains(class);
+        }
     }
 
     /// Who waits is to be judged again at once.

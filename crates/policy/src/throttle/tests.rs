@@ -290,6 +290,26 @@ fn who_leaves_holds_nobody() {
     assert!(throttle.ask(volume, 4, cost(1 << 40), Nanos(2)), "without limits all pass");
 }
 
+/// Goal: a call that is cancelled, or whose volume goes, holds no other volume of its class.
+/// Method: the only one that waits for the class's burst leaves; a call for which there is credit.
+#[test]
+fn what_has_left_holds_no_class() {
+    let (one, other) = (VolumeId(3), VolumeId(4));
+    let volumes = [one, other].map(|volume| (volume, CLASS, Limits::NONE)).to_vec();
+    let plan = LimitPlan { volumes, classes: vec![(CLASS, bytes(10, 20))] };
+    let cost = |bytes| Cost { requests: 1, bytes };
+    let leave: [fn(&mut Throttle); 2] =
+        [|it| it.cancel(VolumeId(3), 1), |it| it.forget(VolumeId(3))];
+    for leave in leave {
+        let mut throttle = Throttle::default();
+        throttle.set(&plan, Nanos::ZERO);
+        assert!(throttle.ask(other, 2, cost(10), Nanos::ZERO));
+        assert!(!throttle.ask(one, 1, cost(20), Nanos::ZERO));
+        leave(&mut throttle);
+        assert!(throttle.ask(other, 2, cost(1), Nanos::ZERO), "there is credit for it");
+    }
+}
+
 /// Goal: a call that starts whatever the limits say delays the others by what it costs, and waits
 /// no more. Method: of two that wait the second starts so, under limits of the volume and its
 /// class.
