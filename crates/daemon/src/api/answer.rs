@@ -448,8 +448,10 @@ impl Reading {
     /// The node's metrics as text.
     #[must_use]
     pub fn metrics(self) -> String {
-        let Reading { control, view, snapshots, .. } = self;
+        let Reading { control, snapshots, .. } = self;
+        // In this order: a class that the view has has its totals, unless it is new.
         let classes = control.class_totals(&snapshots);
+        let view = control.view();
         let states = (control.sizing(), control.healths());
         crate::metrics::render(control.facts(), view, snapshots, classes, states)
     }

@@ -481,9 +481,10 @@ impl Control {
     /// Makes `view` the node's view.
     fn show(&self, view: View) {
         changes::log(&self.view(), &view);
-        self.follow_classes(&view);
         let view = Arc::new(view);
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
+        // Later, so that a scrape that finds a class no more in the totals finds it in no view.
+        self.follow_classes(&view);
         self.follow_homes();
         if let Some(doors) = self.doors.get() {
             doors.follow(&view);
