@@ -74,6 +74,16 @@ impl World {
         Node::start(&self.dir(name), &self.options(""))
     }
 
+    /// Starts a node that is to refuse that.
+    ///
+    /// # Panics
+    /// When it starts.
+    #[must_use]
+    pub fn refused(&self, name: &str) -> crate::Refusal {
+        let started = Node::try_start(&self.dir(name), &self.options(""));
+        started.err().expect("the start is refused")
+    }
+
     /// A node with a new volume.
     #[must_use]
     pub fn start_new(&self, name: &str) -> Node {

@@ -11,6 +11,7 @@
 
 mod deleted;
 mod folders;
+pub(crate) mod last;
 mod lock;
 
 pub use deleted::{DeletedRecord, StoreIdentity};
@@ -426,7 +427,9 @@ impl Catalog {
     /// # Errors
     /// A report when the disk refuses; the old catalog then stands.
     pub fn save(&self, dir: &Path) -> Result<(), Report> {
-        replace(dir, NAMES, &encode(self)).map_err(|cause| unwritten(dir, &cause))
+        let bytes = encode(self);
+        let written = last::announce(dir, &bytes).and_then(|()| replace(dir, NAMES, &bytes));
+        written.map_err(|cause| unwritten(dir, &cause))
     }
 
     /// Writes this catalog beside that of `dir`, durably; what needs room on the disk is over then.
@@ -434,7 +437,9 @@ impl Catalog {
     /// # Errors
     /// A report when the disk refuses; the old catalog stands either way.
     pub fn stage(&self, dir: &Path) -> Result<(), Report> {
-        stage(dir, NAMES.0, &encode(self)).map_err(|cause| unwritten(dir, &cause))
+        let bytes = encode(self);
+        let staged = last::announce(dir, &bytes).and_then(|()| stage(dir, NAMES.0, &bytes));
+        staged.map_err(|cause| unwritten(dir, &cause))
     }
 
     /// Puts the catalog that was staged last in the place of that of `dir`.
@@ -533,7 +538,7 @@ fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use layby_types::Rng;
     use tempfile::TempDir;
@@ -542,7 +547,7 @@ mod tests {
         text.parse().expect("tests write good names")
     }
 
-    fn example() -> Catalog {
+    pub(crate) fn example() -> Catalog {
         let levels = vec![LevelRecord {
             name: name("ssd"),
             kind: Kind::Ssd,

@@ -151,6 +151,7 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     }
     let _lock = DirectoryLock::take(dir)?;
     let catalog = Catalog::load(dir)?.ok_or_else(|| no_node(dir))?;
+    crate::catalog::last::check(dir)?;
     let runs_command = |record: &VolumeRecord| matches!(record.key, Some(KeySource::Command(_)));
     if depth.backing && catalog.volumes.values().any(runs_command) {
         check_trusted_dir(dir)?;

@@ -132,7 +132,8 @@ fn missing_journal_and_map_are_missed() {
 }
 
 /// Goal: a volume that is made where an older catalog was put back does not begin with what the
-/// journal of a volume holds that this catalog does not know. Method: a catalog of before.
+/// journal of a volume holds that this catalog does not know; the catalog itself is refused while
+/// the node knows a newer one. Method: a catalog of before.
 #[test]
 fn a_journal_of_an_unknown_volume_is_left_alone() {
     let Some(world) = World::new() else { return };
@@ -146,12 +147,16 @@ fn a_journal_of_an_unknown_volume_is_left_alone() {
     node.kill9();
     let new = std::fs::read(&catalog).expect("it is there");
     std::fs::copy(&old, &catalog).expect("the test's own file");
+    let refused = world.refused("a");
+    refused.assert_explains(&["an older copy", "catalog.last"]);
+    std::fs::remove_file(world.dir("a/catalog.last")).expect("the node wrote it");
     let node = world.start("a");
     let (size, url) = ("8MiB", format!("{}-b", World::url()));
     let words = ["volume", "create", "other", "--size", size, "--path", &url];
     world.ask("a", &words).assert_explains(&["1.map", "of a volume that this node does not know"]);
     node.kill9();
     std::fs::write(&catalog, new).expect("the test's own file");
+    let _ = std::fs::remove_file(world.dir("a/catalog.last"));
     let node = world.start("a");
     client.reopen(&node).verify();
 }

@@ -20,13 +20,15 @@ const FILE_URL: &str = "file://";
 /// The mode bit that lets every user write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 /// What in the node's directory is never a volume's.
-const RESERVED: [&str; 19] = [
+const RESERVED: [&str; 21] = [
     "audit-refused.log",
     "audit-refused.log.1",
     "audit.log",
     "audit.log.1",
     "catalog.json",
     "catalog.json.new",
+    "catalog.last",
+    "catalog.last.new",
     "cloud",
     "control.sock",
     "control.url",

@@ -81,6 +81,7 @@ fn close_to_others(folder: &Path) {
 /// A report where that is so, or the catalog cannot be read.
 pub(super) fn load_catalog(config: &Config) -> Result<Option<Catalog>, Report> {
     let found = Catalog::load(&config.dir)?;
+    crate::catalog::last::check(&config.dir)?;
     let has_run = config.dir.join(INTENTS_FILE_NAME).exists();
     if found.is_some() || config.format == Format::All || !has_run {
         return Ok(found);
