@@ -184,8 +184,9 @@ pub(super) struct SyncState {
     pub(super) lost: bool,
     /// Checkpoint chunks ended and not yet covered by a sync.
     pub(super) chunks_written: bool,
-    /// The oldest batch whose write failed since the last checkpoint; never claimed durable.
-    pub(super) failed: Option<u64>,
+    /// The oldest batch whose write failed before the checkpoint that is written, and the oldest
+    /// since: a start may find them until a checkpoint passes them, so none is claimed durable.
+    pub(super) failed: [Option<u64>; 2],
 }
 
 #[derive(Debug, Default)]

@@ -344,7 +344,7 @@ impl LogStore {
         let flights = self.streams.iter().filter_map(|stream| stream.flight.as_ref());
         let unsynced = self.sync.written.iter().chain(&self.sync.syncing);
         let names = flights.map(|flight| flight.name.seq).chain(unsynced.map(|(_, name)| name.seq));
-        let names = names.chain(self.sync.failed);
+        let names = names.chain(self.sync.failed.into_iter().flatten());
         names.min().unwrap_or(own).min(own) - 1
     }
 
@@ -501,8 +501,8 @@ impl LogStore {
         if kind != ErrorKind::Full {
             self.mark_failing(flight.data_first - 1);
         }
-        self.sync.failed =
-            Some(self.sync.failed.map_or(flight.name.seq, |seq| seq.min(flight.name.seq)));
+        let oldest = &mut self.sync.failed[1];
+        *oldest = Some(oldest.map_or(flight.name.seq, |seq| seq.min(flight.name.seq)));
         self.leave_failed_segment(stream, flight.blocks);
         let records = flight.records.split_off(flight.forgets);
         for queued in flight.records.into_iter().rev() {

@@ -17,7 +17,8 @@ use super::log_layout::{
     CHUNK_MAGIC, CheckpointEntry, TRAILER_BLOCKS, TRAILER_MAGIC, Trailer, chunk_crcs, decode_chunk,
 };
 use super::log_parity::{Sums, pages_of};
-use super::log_recover::{Scan, decode_or_rebuild, has_unreadable};
+use super::log_recover::{Scan, decode_or_rebuild};
+use super::log_unreadable::has_unreadable;
 use super::{CorruptInfo, StoreError, lost};
 use crate::io::Io;
 use layby_types::Seq;

@@ -131,7 +131,6 @@ pub(super) struct Run {
     lost: VecDeque<CheckpointEntry>,
     /// Of the chunks written so far.
     sums: Sums,
-    failed_before: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,8 +270,10 @@ fn start(log: &mut LogStore) {
         gathered: Vec::new(),
         lost: VecDeque::new(),
         sums: Sums::new(),
-        failed_before: log.sync.failed,
     });
+    let [before, since] = &mut log.sync.failed;
+    let oldest = [*before, since.take()].into_iter().flatten().min();
+    *before = oldest;
 }
 
 /// See [`LogStore::peer_synced`].
@@ -592,9 +593,7 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     log.checkpoint.area = run.area;
     log.checkpoint.failures_in_row = 0;
     log.counters.checkpoints += 1;
-    if log.sync.failed == run.failed_before {
-        log.sync.failed = None;
-    }
+    log.sync.failed[0] = None;
     free_segments(log, io, seq);
     log.events.push(StoreEvent::CheckpointDone { seq, clean });
 }

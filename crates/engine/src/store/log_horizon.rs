@@ -54,9 +54,14 @@ pub(super) fn pump(log: &mut LogStore, io: &mut dyn Io) {
     if !core::mem::take(&mut log.horizon.is_due) {
         return;
     }
-    // What is written next vouches, and a clean checkpoint is the last thing written.
+    // A clean checkpoint is the last thing written.
+    if log.sync.lost || super::log_checkpoint::closing(log) {
+        return;
+    }
+    // What is written next vouches; what is in flight may have begun before the sync had ended.
     let is_quiet = log.streams.iter().all(|it| it.queue.is_empty() && it.flight.is_none());
-    if !is_quiet || log.sync.lost || super::log_checkpoint::closing(log) {
+    if !is_quiet {
+        log.horizon.is_open = true;
         return;
     }
     let size = log.geometry.segment_blocks;

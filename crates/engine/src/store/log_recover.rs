@@ -9,7 +9,7 @@
 //! tore it.
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
-use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
+use super::layout::{SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
 use super::log::{LogStore, Place, Segment, SegmentState};
 use super::log_changes::Changes;
 use super::log_checkpoint::Checkpoint;
@@ -22,6 +22,7 @@ use super::log_layout::{
 };
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
+use super::log_unreadable::{has_unreadable, read};
 use super::table::{Map, Set};
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
@@ -32,9 +33,6 @@ use layby_types::{Nanos, Seq, Slot};
 const READS_MAX: usize = 64;
 /// Segment headers that cannot be read before the device counts as failed.
 const FAILURES_MAX: usize = 1024;
-/// What stands for a sector that cannot be read: noise, which no structure has and no data but by
-/// intent.
-const UNREADABLE: [u8; SECTOR_BYTES] = noise();
 
 /// A record found, and where its data lies.
 #[derive(Clone, Copy, Debug)]
@@ -94,23 +92,6 @@ pub(super) struct Scan<'a> {
     pub(super) recovered: Recovered,
 }
 
-/// Bytes of a multiplicative generator, fixed for good.
-const fn noise() -> [u8; SECTOR_BYTES] {
-    let (mut bytes, mut state, mut at) = ([0; SECTOR_BYTES], 0x9e37_79b9_7f4a_7c15_u64, 0);
-    while at < SECTOR_BYTES {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        bytes[at] = (state >> 56) as u8;
-        at += 1;
-    }
-    bytes
-}
-
-/// Whether a sector of the bytes could not be read.
-pub(super) fn has_unreadable(bytes: &[u8]) -> bool {
-    let mut sectors = bytes.chunks_exact(SECTOR_BYTES);
-    sectors.any(|sector| *sector == UNREADABLE)
-}
-
 /// See [`LogStore::format`].
 pub(super) fn format(io: &mut dyn Io, config: &LogConfig, instance: u64) -> Result<(), StoreError> {
     let region = &config.region;
@@ -164,7 +145,7 @@ fn write_page(
     Ok(())
 }
 
-fn failed(io: &dyn Io, config: &LogConfig, offset: u64, errno: i32) -> StoreError {
+pub(super) fn failed(io: &dyn Io, config: &LogConfig, offset: u64, errno: i32) -> StoreError {
     StoreError::Io { disk: io.disk_name(config.region.disk).to_owned(), offset, errno }
 }
 
@@ -222,7 +203,7 @@ impl<'a> Scan<'a> {
     fn begin(io: &mut dyn Io, config: &'a LogConfig) -> Result<Self, StoreError> {
         let region = &config.region;
         let disk_name = io.disk_name(region.disk).to_owned();
-        let page = read(io, config, 0, 1)?;
+        let page = read(io, config, (0, 1), false)?;
         let superblock = Superblock::decode(&page, LOG_MAGIC, &disk_name, region.base)?;
         io.recycle(page);
         superblock.matches(region, &config.identity, &disk_name)?;
@@ -273,7 +254,7 @@ impl<'a> Scan<'a> {
         count: u32,
     ) -> Result<Buffer, StoreError> {
         self.recovered.bytes_scanned += u64::from(count) * u64::from(self.geometry.block_bytes);
-        read(io, self.config, block, count)
+        read(io, self.config, (block, count), count < self.geometry.segment_blocks)
     }
 
     pub(super) fn corrupt(&self, block: u32, what: &'static str, crcs: (u32, u32)) -> CorruptInfo {
@@ -633,55 +614,6 @@ impl<'a> Scan<'a> {
             scanned: self.scanned,
         }
     }
-}
-
-fn read(io: &mut dyn Io, config: &LogConfig, block: u32, count: u32) -> Result<Buffer, StoreError> {
-    let region = &config.region;
-    let length = count as usize * region.block_size.len();
-    let buffer = io.buffer(length.max(META_BYTES));
-    let offset = region.base + u64::from(block) * u64::from(region.block_size.bytes());
-    match run_alone(io, IoOperation::Read { disk: region.disk, offset, buffer }) {
-        Ok(done) => Ok(done.buffer.expect("a read returns its buffer")),
-        Err(error) => read_what_is_left(io, config, (offset, length.max(META_BYTES)))
-            .ok_or_else(|| failed(io, config, offset, error.errno)),
-    }
-}
-
-/// Reads block by block, and where a block fails sector by sector; sectors that cannot be read
-/// hold [`UNREADABLE`]. `None` where the device has failed: nothing of more than a block can be
-/// read, or not even the superblock, which could be read before.
-fn read_what_is_left(
-    io: &mut dyn Io,
-    config: &LogConfig,
-    (offset, length): (u64, usize),
-) -> Option<Buffer> {
-    let mut whole = io.buffer(length);
-    let (disk, base) = (config.region.disk, config.region.base);
-    let fill = |io: &mut dyn Io, at: u64, piece: &mut [u8]| {
-        let read = IoOperation::Read { disk, offset: at, buffer: io.buffer(piece.len()) };
-        let done = run_alone(io, read).ok().and_then(|done| done.buffer);
-        let buffer = done?;
-        piece.copy_from_slice(&buffer[..piece.len()]);
-        io.recycle(buffer);
-        Some(())
-    };
-    let block = config.region.block_size.len();
-    let mut is_any = false;
-    for (index, piece) in whole.chunks_mut(block).enumerate() {
-        let at = offset + (index * block) as u64;
-        if length > block && fill(io, at, piece).is_some() {
-            is_any = true;
-            continue;
-        }
-        for (sector, piece) in piece.chunks_mut(SECTOR_BYTES).enumerate() {
-            match fill(io, at + (sector * SECTOR_BYTES) as u64, piece) {
-                Some(()) => is_any = true,
-                None => piece.copy_from_slice(&UNREADABLE[..piece.len()]),
-            }
-        }
-    }
-    let lives = is_any || length <= block && fill(io, base, &mut [0; META_BYTES]).is_some();
-    lives.then_some(whole)
 }
 
 /// A structure as it is, or with the one sector that it lost; and whether that was so.

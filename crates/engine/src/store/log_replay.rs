@@ -11,7 +11,7 @@
 //! Cost: one table entry per block found.
 
 use super::log_layout::Record;
-use super::log_recover::{Found, Scan};
+use super::log_recover::{Found, NO_SLOT, Scan};
 use super::table::{Map, Set};
 use super::{CorruptInfo, RecoveredTombstone};
 use layby_types::planted::{Plant, is_planted};
@@ -186,15 +186,20 @@ fn bury(winners: &mut Vec<Winner>, tombstones: &[RecoveredTombstone]) {
     winners.retain(|_| !dead.next().expect("a mark per winner"));
 }
 
-/// Gives every winner a slot of its own; clean ones beyond the level's slots are dropped.
+/// Gives every winner a slot of its own. Where there are more of them than slots, clean ones are
+/// dropped, the oldest first, so that a dirty one has no slot beyond the level only where all are
+/// dirty: its backing store may not be there.
 fn assign_slots(winners: &mut Vec<Winner>, slot_count: u32) -> u32 {
     let mut taken = vec![false; slot_count as usize];
     let mut order: Vec<usize> = (0..winners.len()).collect();
     order.sort_unstable_by_key(|index| core::cmp::Reverse(winners[*index].seq));
-    let mut homeless = Vec::new();
+    let (mut clean, mut homeless) = (Vec::new(), Vec::new());
     for index in order {
         match taken.get_mut(winners[index].slot.0 as usize) {
-            Some(taken) if !*taken => *taken = true,
+            Some(taken) if !*taken => {
+                *taken = true;
+                clean.extend((!winners[index].dirty).then_some(index));
+            }
             _ => homeless.push(index),
         }
     }
@@ -202,18 +207,20 @@ fn assign_slots(winners: &mut Vec<Winner>, slot_count: u32) -> u32 {
     let mut free = (0..slot_count).filter(|slot| !taken[*slot as usize]);
     let mut slots = slot_count;
     for index in homeless {
-        let winner = &mut winners[index];
-        winner.moved = true;
-        winner.slot = match free.next() {
+        let slot = match free.next() {
             Some(slot) => Slot(slot),
-            None if winner.dirty => {
-                slots += 1;
-                Slot(slots - 1)
-            }
-            None => super::log_recover::NO_SLOT,
+            None if !winners[index].dirty => NO_SLOT,
+            None => match clean.pop() {
+                Some(oldest) => core::mem::replace(&mut winners[oldest].slot, NO_SLOT),
+                None => {
+                    slots += 1;
+                    Slot(slots - 1)
+                }
+            },
         };
+        (winners[index].moved, winners[index].slot) = (true, slot);
     }
-    winners.retain(|winner| winner.slot != super::log_recover::NO_SLOT);
+    winners.retain(|winner| winner.slot != NO_SLOT);
     slots
 }
 

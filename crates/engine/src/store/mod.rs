@@ -50,6 +50,7 @@ mod log_recover;
 mod log_replay;
 mod log_retire;
 mod log_streams;
+mod log_unreadable;
 mod log_void;
 mod lost;
 mod nvm;
