@@ -123,6 +123,14 @@ impl Cache {
         (self.lost, self.lost_runs_max) = (lost, runs_max);
     }
 
+    /// Has one more block be an error until it is whole again, during a start.
+    pub fn lose(&mut self, key: BlockKey) {
+        if let Some(number) = self.volumes.number(key.volume()) {
+            self.volumes.get_mut(number).logged = true;
+            self.lost.insert(key, 1);
+        }
+    }
+
     /// The ranges of a volume beyond `blocks` are no part of it any more.
     pub(crate) fn cut_lost(&mut self, id: VolumeId, blocks: u64) {
         if !self.lost.is_empty() {
@@ -149,7 +157,10 @@ impl Cache {
                 is_lost.then_some(ErrorKind::Corrupt)
             }
             Operation::Write | Operation::Trim | Operation::WriteZeroes => {
-                let whole = size.blocks_in(call.offset)..size.block_of(end).0;
+                let state = self.volumes.get(volume);
+                let is_to_the_end = end == state.length;
+                let stop = if is_to_the_end { state.blocks } else { size.block_of(end).0 };
+                let whole = size.blocks_in(call.offset)..stop;
                 let is_part_lost =
                     |block: u64| !whole.contains(&block) && self.lost.overlaps(key(block), 1);
                 if is_part_lost(first) || is_part_lost(last) {

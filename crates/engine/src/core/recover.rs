@@ -505,7 +505,12 @@ impl Core {
         for (level, entry) in overflow {
             let volume = entry.key.volume();
             if entry.dirty && self.homes.contains_key(&volume) {
-                let Some(data) = self.read_alone(io, level, entry) else { continue };
+                let Some(data) = self.read_alone(io, level, entry) else {
+                    // Not even what is older than these bytes is served, and they stay as proof
+                    // until the checkpoint says so.
+                    self.cache.lose(entry.key);
+                    continue;
+                };
                 let offset = size.offset_of(entry.key.block());
                 let mut buffer = io.buffer(data.len());
                 buffer.copy_from_slice(&data);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::layout::get_u64;
-use layby_types::BlockIndex;
+use layby_types::{BlockIndex, BlockKey};
 
 const VOLUMES: [u32; 2] = [1, 2];
 
@@ -254,4 +254,49 @@ fn a_write_past_the_levels_finds_a_block() {
         assert_eq!(world.read(past, 6 * BLOCK, BLOCK).err(), Some(ErrorKind::Corrupt));
         cut(&mut world, CrashMode::KeepAll);
     }
+}
+
+/// Goal: a dirty block beyond the level's slots whose bytes rotted is an error, not the older
+/// version of its backing store. Method: a log in which all slots have other dirty blocks, of a
+/// volume that is gone; rot of the one that has no slot.
+#[test]
+fn a_rotten_block_without_a_slot_is_an_error() {
+    let mut world = World::new(3, super::faults::quiet());
+    super::faults::write_block(&mut world, 2, 0, 40).expect("a write");
+    world.drain().expect("the backing store takes it");
+    world.core.shut_down(&mut world.io).expect("a clean stop");
+    let length = world.shape.ssd_bytes;
+    let region = Region { disk: world.ssd, base: 0, length, block_size: BlockSize::MIN };
+    let config = crate::store::LogConfig::new(region, IDENTITY, 3);
+    let seqs = crate::store::SeqSource::new(layby_types::Seq(1 << 30));
+    let opened = crate::store::LogStore::open(&mut world.io, config, seqs);
+    let (mut log, _) = opened.expect("a sound log");
+    let mut append = |io: &mut SimIo, slots: std::ops::Range<u32>, volume: u32, value: u8| {
+        let key = |slot: u32| BlockKey::new(VolumeId(volume), BlockIndex(slot.into()));
+        let entry = |slot: u32| {
+            let (slot, key) = (layby_types::Slot(slot), key(slot));
+            crate::store::AppendEntry { slot, key, dirty: true }
+        };
+        let entries: Vec<_> = slots.map(entry).collect();
+        let data = vec![value; entries.len() * BLOCK as usize];
+        let (ticket, stream) = (crate::store::Ticket(1), crate::store::Stream::Write);
+        log.append(io, ticket, stream, &entries, &data, true);
+        let mut turns = 0..10_000;
+        while !log.is_idle() && turns.next().is_some() {
+            let mut done = Vec::new();
+            io.wait(Nanos(io.now().0 + 1_000_000), &mut done);
+            done.into_iter().for_each(|done| log.on_io(io, done));
+        }
+        assert!(log.is_idle(), "it has room");
+        log.slot_count()
+    };
+    let count = append(&mut world.io, 0..1, 2, 41);
+    for first in (0..count).step_by(32) {
+        append(&mut world.io, first..count.min(first + 32), 9, 9);
+    }
+    world.io.crash(CrashMode::DropAll);
+    let at = super::faults::find_block(&world, world.ssd, 41);
+    world.io.corrupt(world.ssd, at, 8);
+    world.restart();
+    assert_eq!(world.read(2, 0, BLOCK).err(), Some(ErrorKind::Corrupt));
 }
