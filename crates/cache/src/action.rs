@@ -195,6 +195,11 @@ pub enum Action {
         /// Only where the store has them at hand; the operation may fail for that.
         at_hand: bool,
     },
+    /// Immediate: the operation's buffer is a block of zeros.
+    Blank {
+        /// Whose buffer.
+        op: OpId,
+    },
     /// Immediate: bytes of a request's payload (zeros when `zero`) replace bytes of the only block
     /// of the operation's buffer.
     Merge {

@@ -334,8 +334,7 @@ impl Cache {
         }
         let blocks = self.spec.block_size.blocks_in(spec.length);
         let number = self.volumes.add(spec, blocks)?;
-        // Records of an earlier life may lie in the logs.
-        self.volumes.get_mut(number).logged = self.spec.write_level(spec.class).is_some();
+        self.expect_records(number);
         Ok(())
     }
 
@@ -356,8 +355,7 @@ impl Cache {
         }
         let state = self.volumes.get_mut(volume);
         let class_old = core::mem::replace(&mut state.class, class);
-        state.length = spec.length;
-        state.blocks = blocks;
+        (state.length, state.blocks) = (spec.length, blocks);
         state.shares = spec.shares;
         self.cut_lost(spec.id, blocks);
         for level in &mut self.levels {
@@ -365,6 +363,7 @@ impl Cache {
             level.class_used[class_old] -= used;
             level.class_used[class] += used;
         }
+        self.expect_records(volume);
         self.caps_changed = true;
         Ok(())
     }
@@ -474,6 +473,7 @@ impl Cache {
         for (level, watermarks) in self.spec.levels.iter_mut().zip(watermarks) {
             level.watermarks = watermarks;
         }
+        (0..self.volumes.end()).for_each(|number| self.expect_records(number as u16));
         self.filters.adjust(&self.spec);
         self.caps_changed = true;
         Ok(())

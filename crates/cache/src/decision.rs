@@ -120,6 +120,7 @@ fn show_read_or_end(action: &Action, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             let only = if *at_hand { " at-hand" } else { "" };
             write!(f, "read-home op {} volume {} blocks {}+{count}{only}", op.0, volume.0, first.0)
         }
+        Action::Blank { op } => write!(f, "blank op {}", op.0),
         Action::Merge { op, request, part, zero } => {
             let what = if *zero { " zeros" } else { "" };
             write!(f, "merge op {} request {} {}{what}", op.0, request.0, Bytes(*part))

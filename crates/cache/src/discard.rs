@@ -55,7 +55,8 @@ impl Cache {
         (keep_allocated, durable): (bool, bool),
     ) {
         let phase = DiscardPhase::Waiting;
-        let discard = Discard { request, keep_allocated, durable, phase, cursor: first, chunk: 0 };
+        let (cursor, chunk, is_logged) = (first, 0, false);
+        let discard = Discard { request, keep_allocated, durable, phase, cursor, chunk, is_logged };
         let count = u32::try_from(end - first).expect("a request is shorter than 2^32 blocks");
         let op = self.start(volume, BlockIndex(first), count, Task::Discard(discard), false);
         let id = self.volumes.get(volume).id;
@@ -108,7 +109,9 @@ impl Cache {
             blocks.end = end.min(first + THROUGH_BLOCKS_MAX);
         }
         let count = (blocks.end - blocks.start) as u32;
-        self.discard_mut(op).chunk = count;
+        let is_logged = self.volumes.get(volume).logged && !through;
+        let discard = self.discard_mut(op);
+        (discard.chunk, discard.is_logged) = (count, is_logged);
         if through {
             self.drop_kept(volume, blocks.clone());
         }
@@ -165,7 +168,7 @@ impl Cache {
 
     fn on_zeroed(&mut self, moment: &mut Moment<'_>, op: OpId) {
         let (volume, first, count) = self.chunk(op);
-        let logged = self.volumes.get(volume).logged && !self.writes_through(volume);
+        let logged = self.discard_mut(op).is_logged;
         let persistent = logged && self.levels.iter().any(|level| level.kind.is_persistent());
         if persistent && self.log_level().is_some() {
             return self.drop_chunk(moment, op);
@@ -221,8 +224,7 @@ impl Cache {
                 }
             }
         }
-        let logged = self.volumes.get(volume).logged && !self.writes_through(volume);
-        let durable = self.discard_mut(op).durable;
+        let Discard { is_logged: logged, durable, .. } = *self.discard_mut(op);
         if self.log_level().is_some() && logged {
             return self.next_chunk(moment, op);
         }

@@ -193,6 +193,8 @@ pub(crate) struct Discard {
     pub(crate) cursor: u64,
     /// Blocks of the chunk that begins there.
     pub(crate) chunk: u32,
+    /// Levels might have had records of the volume when the chunk began: it may have changed since.
+    pub(crate) is_logged: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

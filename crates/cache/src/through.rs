@@ -118,6 +118,14 @@ impl Cache {
         }
     }
 
+    /// Before a volume that has this class now uses its levels: where one is persistent, records
+    /// of an earlier life may lie there, and copies may go there by reads alone.
+    pub(crate) fn expect_records(&mut self, volume: u16) {
+        let Some(state) = self.volumes.find_mut(volume) else { return };
+        let class = layby_types::ClassId(state.class as u8);
+        state.logged |= self.spec.write_level(class).is_some();
+    }
+
     /// Whether a log may have records of these blocks.
     pub(crate) fn may_be_logged(&self, volume: u16, blocks: &Range<u64>) -> bool {
         let state = self.volumes.get(volume);

@@ -108,6 +108,11 @@ impl Volumes {
         self.states[usize::from(volume)].as_mut().expect("a number is used while its volume lives")
     }
 
+    /// The volume with a number, where there is one.
+    pub(crate) fn find_mut(&mut self, volume: u16) -> Option<&mut VolumeState> {
+        self.states.get_mut(usize::from(volume))?.as_mut()
+    }
+
     pub(crate) fn class(&self, volume: u16) -> &ClassSpec {
         &self.classes[self.get(volume).class]
     }

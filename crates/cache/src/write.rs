@@ -37,8 +37,6 @@ impl Cache {
         call: &Call,
     ) {
         let durable = call.flags.fua || self.volumes.class(volume).durable_writes;
-        let persistent = self.spec.write_level(self.class_id(volume)).is_some();
-        self.volumes.get_mut(volume).logged |= persistent && !self.writes_through(volume);
         self.begin(request, 1);
         let block_bytes = self.spec.block_size.bytes();
         let mut whole: Option<Whole> = None;
@@ -124,8 +122,21 @@ impl Cache {
         }
         match origin {
             Origin::Payload { .. } => self.place(moment, id),
+            Origin::Merge { part, zero } if self.covers(volume, first, part) => {
+                self.actions.push(Action::Blank { op: id });
+                self.actions.push(Action::Merge { op: id, request, part, zero });
+                self.place(moment, id);
+            }
             Origin::Merge { .. } => self.read_for_merge(id),
         }
+    }
+
+    /// Whether a part is all that the volume has of a block, though it is less than a block: what
+    /// was there need not be read, and may be unreadable.
+    fn covers(&self, volume: u16, block: BlockIndex, part: crate::Part) -> bool {
+        let start = self.spec.block_size.offset_of(block);
+        let end = start + u64::from(part.length);
+        part.block_offset == 0 && end == self.volumes.get(volume).length
     }
 
     /// Where a write of so many blocks lands: below a level whose flash has been worn too fast,

@@ -323,6 +323,7 @@ impl Host {
                 let cells = self.answers.remove(&request).unwrap_or_default();
                 self.completed.push(Answer { request, result, cells });
             }
+            Action::Blank { op } => drop(self.buffers.insert(op, Vec::from([[0; CELLS]]))),
             Action::Merge { op, request, part, zero } => self.merge(op, request, part, zero),
             Action::CopyLevel { from, to } => {
                 let held = self.slots[usize::from(from.0.0)][&from.1.0];

@@ -60,6 +60,7 @@ impl Core {
             Action::ReadBacking { op, volume, first, count, at_hand } => {
                 self.read_backing(io, (op, volume), (first, count), at_hand);
             }
+            Action::Blank { op } => self.blank(io, op),
             Action::Merge { op, request, part, zero } => {
                 return self.merge(op, request, part, zero, current);
             }
@@ -278,6 +279,13 @@ impl Core {
         self.ask_home(io, volume, u64::from(op.0), read);
     }
 
+    fn blank(&mut self, io: &mut dyn Io, op: OpId) {
+        self.release(io, op);
+        let mut buffer = io.buffer(self.cache.spec().block_size.len());
+        buffer.fill(0);
+        self.set_buffer(op, buffer);
+    }
+
     fn merge(
         &mut self,
         op: OpId,
@@ -286,7 +294,7 @@ impl Core {
         zero: bool,
         current: Current<'_>,
     ) -> usize {
-        let buffer = self.buffers[op.0 as usize].as_mut().expect("a merge follows a read");
+        let buffer = self.buffers[op.0 as usize].as_mut().expect("a merge has a block");
         let (at, length) = (part.block_offset as usize, part.length as usize);
         note_far(&self.far, &mut self.requests, (op, request));
         if is_planted(Plant::MergeOmitted) {

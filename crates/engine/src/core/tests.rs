@@ -11,11 +11,13 @@ mod faults;
 mod history;
 mod lengths;
 mod lost;
+mod moves;
 mod observing;
 mod older;
 mod remote;
 mod stops;
 mod stuck;
+mod tails;
 mod wide;
 
 use super::*;

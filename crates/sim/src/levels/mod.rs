@@ -366,6 +366,7 @@ impl Machine {
             // `run` performs verified copies itself, since they lead to more actions.
             Action::CopyVerified(_)
             | Action::Deliver { .. }
+            | Action::Blank { .. }
             | Action::Merge { .. }
             | Action::Free { .. }
             | Action::CleaningKept { .. }
