@@ -47,6 +47,7 @@ mod machine;
 mod metrics;
 mod missing;
 mod new_files;
+mod nvm_device;
 mod outage;
 mod own_files;
 mod parity;

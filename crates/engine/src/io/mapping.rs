@@ -116,10 +116,16 @@ fn last_words(name: &str) -> String {
 
 /// Whether a disk is a file in a memory file system, where a sync has nothing to do.
 fn is_in_memory(disk: &OpenDisk) -> bool {
+    // Where the kernel does not say, the file needs its syncs.
+    let magic = rustix::fs::fstatfs(&disk.buffered).map(|status| status.f_type as u32);
+    magic.is_ok_and(|magic| keeps_bytes_in_memory(disk.block_device, magic))
+}
+
+/// Whether the bytes of a disk are in memory, by the file system of its name. For a block device
+/// that is the one of its node, mostly a devtmpfs, and says nothing of where its bytes are.
+fn keeps_bytes_in_memory(block_device: bool, magic: u32) -> bool {
     const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
-    // Who cannot tell is taken for a file that needs its syncs.
-    rustix::fs::fstatfs(&disk.buffered)
-        .is_ok_and(|status| MEMORY_FILE_SYSTEMS.contains(&(status.f_type as u32)))
+    !block_device && MEMORY_FILE_SYSTEMS.contains(&magic)
 }
 
 /// The best instruction this CPU has for writing a cache line back.
@@ -229,5 +235,16 @@ mod tests {
         let beside = std::env::current_exe().unwrap();
         let disk = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
         assert_ne!(persistence(disk.path()), Persistence::CacheFlush);
+    }
+
+    /// Goal: a block device needs its syncs, although its node lies in a memory file system, as a
+    /// regular file there does not. Method: the decision for both, by the magic of `/dev`, of a
+    /// tmpfs, a ramfs and an ext4.
+    #[test]
+    fn a_device_node_in_memory_is_no_file_in_memory() {
+        for (magic, is_memory) in [(0x0102_1994, true), (0x8584_58f6, true), (0xef53, false)] {
+            assert_eq!(keeps_bytes_in_memory(false, magic), is_memory, "a file in {magic:x}");
+            assert!(!keeps_bytes_in_memory(true, magic), "a device whose node is in {magic:x}");
+        }
     }
 }

@@ -122,7 +122,9 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
         false => DiskHints::default(),
     };
     let created = found.is_none();
-    let may_block = rustix::fs::fstatfs(&buffered).is_ok_and(|fs| fs.f_type == FUSE_MAGIC);
+    // Of a device that would be the file system of its node.
+    let is_fuse = || rustix::fs::fstatfs(&buffered).is_ok_and(|fs| fs.f_type == FUSE_MAGIC);
+    let may_block = !block_device && is_fuse();
     Ok(OpenDisk { buffered, direct, name, hints, length, created, block_device, may_block })
 }
 
