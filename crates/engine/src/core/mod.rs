@@ -20,6 +20,7 @@ mod lengths;
 mod objectives;
 mod observe;
 mod offline;
+mod pauses;
 mod perform;
 mod recorder;
 mod recover;
@@ -221,6 +222,8 @@ struct Request {
     destination: Destination,
     payload: Option<Box<[u8]>>,
     started: Nanos,
+    /// The same for the limit of what it waits for: without what the shard did not run.
+    waits_since: Nanos,
     /// Its first byte as the client knows it.
     shown: u64,
     /// See [`Ask::is_part`].
@@ -455,6 +458,7 @@ impl Core {
             destination,
             payload: None,
             started: self.now,
+            waits_since: self.now,
             shown,
             is_part,
             is_far: false,

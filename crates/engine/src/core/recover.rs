@@ -580,14 +580,15 @@ impl Core {
 
     /// The same; the wait ends at `latest`, should nothing else end it.
     pub(super) fn turn_by(&mut self, io: &mut dyn Io, latest: Nanos) {
-        self.set_now(io.now());
+        self.resume(io);
         let is_answered = self.delayed.front().is_some_and(|(at, _)| *at <= self.now);
         self.on_tick(io);
         // A late home's answer may be all that was waited for.
         let deadline = if is_answered { self.now } else { self.next_deadline() };
         let mut done = Vec::new();
+        self.sleep_until(deadline.min(latest));
         io.wait(deadline.min(latest), &mut done);
-        self.set_now(io.now());
+        self.resume(io);
         done.into_iter().for_each(|done| self.on_io(io, done));
         self.poll_homes(io);
         self.count_ended(io.now());

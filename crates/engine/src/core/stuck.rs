@@ -6,7 +6,8 @@
 //! end at once, and nothing is destaged.
 //! What was begun goes on without them: its buffers, and the locks of its blocks, are kept until it
 //! ends; and until a late write has, requests that touch its bytes end with an error, so that it
-//! lands under every newer version.
+//! lands under every newer version. Time in which the shard did not run counts for nothing, see
+//! [`super::pauses`].
 //! Invariant: a request that was timed out is answered once, and touches no memory of its asker
 //! afterwards; a volume has at most [`TIMED_OUT_MAX`] of them and as many as wait.
 //! Cost: a look a second while anything is in flight.
@@ -14,6 +15,7 @@
 //! is never read in, since the kernel keeps the thread that wants it.
 
 use super::answer::Destination;
+use super::pauses::Pauses;
 use super::perform::Ending;
 use super::{Core, Level, Notice};
 use crate::control::StuckPlace;
@@ -52,6 +54,7 @@ pub(super) struct Stuck {
     next_look: Nanos,
     levels: Vec<Option<Overdue>>,
     homes: HashMap<VolumeId, StuckHome>,
+    pub(super) pauses: Pauses,
 }
 
 /// A volume whose backing store is stuck, or was, so that requests of it were timed out.
@@ -72,8 +75,13 @@ impl StuckHome {
 
 impl Stuck {
     pub(super) fn new(levels: usize) -> Self {
-        let (limit, next_look) = (IO_TIMEOUT_DEFAULT, Nanos::ZERO);
-        Stuck { limit, next_look, levels: vec![None; levels], homes: HashMap::new() }
+        Stuck {
+            limit: IO_TIMEOUT_DEFAULT,
+            next_look: Nanos::ZERO,
+            levels: vec![None; levels],
+            homes: HashMap::new(),
+            pauses: Pauses::new(),
+        }
     }
 
     /// The silent levels, a bit each.
@@ -92,6 +100,11 @@ impl Stuck {
         let since = quick.into_iter().chain(slow).min()?;
         let is_silent = now.since(since.max(owed.ended)) >= self.limit;
         Some(Overdue { since, is_silent })
+    }
+
+    /// How long an end may be owed.
+    pub(super) fn limit(&self) -> Nanos {
+        self.limit
     }
 
     fn is_any(&self) -> bool {
@@ -204,7 +217,7 @@ impl Core {
             let may_wait = is_level_stuck || self.stuck.overdue(entry.volume).is_some();
             may_wait
                 && !matches!(entry.destination, Destination::TimedOut)
-                && self.now.since(entry.started) >= self.stuck.limit
+                && self.now.since(entry.waits_since) >= self.stuck.limit
         };
         let old = self.requests.iter().filter(|(_, entry)| is_old(entry));
         let mut old: Vec<RequestId> = old.map(|(id, _)| *id).collect();

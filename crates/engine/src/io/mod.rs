@@ -236,6 +236,11 @@ pub trait Io {
         let _ = disk;
         Owed::default()
     }
+    /// The process did not run for `span`, which has just ended: what is owed counts as begun, and
+    /// what has ended as ended, later by as much.
+    fn leave_out(&mut self, span: Nanos) {
+        let _ = span;
+    }
     /// Receives what is there already, without waiting; `None` where nothing is, or where only a
     /// submitted receive can tell.
     fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {

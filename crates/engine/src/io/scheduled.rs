@@ -337,6 +337,15 @@ impl<H: Io> Io for Scheduled<H> {
         owed
     }
 
+    fn leave_out(&mut self, span: Nanos) {
+        let now = self.inner.now();
+        let begun = self.flights.iter_mut().flatten().filter_map(|flight| flight.begun.as_mut());
+        for at in begun.chain(&mut self.last_ends) {
+            // What began or ended since is no later than now.
+            *at = at.saturating_add(span).min(now);
+        }
+    }
+
     fn has_arrived(&mut self) -> bool {
         self.inner.has_arrived()
     }

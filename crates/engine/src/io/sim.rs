@@ -238,6 +238,11 @@ impl SimIo {
         self.disk(disk).stuck_until = if stuck { Nanos::NEVER } else { Nanos::ZERO };
     }
 
+    /// Time passes while no call is made, as for a process that is stopped.
+    pub fn pass(&mut self, span: Nanos) {
+        self.now = self.now.saturating_add(span);
+    }
+
     /// Keeps every operation on a disk from ending for a while.
     pub fn stall(&mut self, disk: DiskId, time: Nanos) {
         self.disk(disk).stuck_until = self.now.saturating_add(time);
@@ -654,6 +659,12 @@ impl Io for SimIo {
         let mine = self.flights.iter().filter(|flight| flight.operation.disk() == Some(disk));
         mine.for_each(|flight| owed.add(flight.operation.is_quick(), flight.begun));
         owed
+    }
+
+    fn leave_out(&mut self, span: Nanos) {
+        for flight in &mut self.flights {
+            flight.begun = flight.begun.saturating_add(span).min(self.now);
+        }
     }
 
     fn has_peer_left(&self, socket: SocketId) -> bool {

@@ -174,6 +174,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             deadline = Nanos::ZERO;
         }
         let mut done = std::mem::take(&mut self.done);
+        self.core.sleep_until(deadline);
         self.io.wait(deadline, &mut done);
         self.set_now();
         for done in done.drain(..) {
@@ -201,9 +202,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn set_now(&mut self) {
-        let now = self.io.now();
-        self.core.set_now(now);
-        self.gate.set_now(now);
+        self.core.resume(&mut self.io);
+        self.gate.set_now(self.core.now());
     }
 
     /// When a stop is to look at its clients again.

@@ -323,3 +323,112 @@ fn a_late_write_lands_under_a_newer_trim() {
         assert!(is_all(&world.read_watched(2, 8).expect("it answers"), 0), "SEED={seed}");
     });
 }
+
+/// A device of [`World`] that a request waits for, and how.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// A read of a backing store.
+    Backing,
+    /// A write to the SSD level.
+    Level,
+}
+
+const WAITS: [Wait; 2] = [Wait::Backing, Wait::Level];
+
+impl World {
+    /// Submits a request that its device has begun after `seconds` of turns.
+    fn submit_waiting(&mut self, wait: Wait, seconds: u64) -> DiskId {
+        let (disk, operation) = match wait {
+            Wait::Backing => (self.homes[1], Operation::Read),
+            Wait::Level => (self.ssd, Operation::Write),
+        };
+        self.io.set_stuck(disk, true);
+        let bytes = if operation == Operation::Write { BLOCK as usize } else { 0 };
+        self.submit(2, call(operation, 5 * BLOCK, BLOCK), &vec![7; bytes]);
+        let until = self.io.now() + Nanos::from_secs(seconds);
+        while self.io.now() < until {
+            self.turn_watched();
+        }
+        disk
+    }
+
+    /// Turns until the request has ended; how, and after how many seconds.
+    fn end_waiting(&mut self) -> (f64, Result<(), ErrorKind>) {
+        let (seconds, result) = self.timed(|world| {
+            for _ in 0..TURNS_MAX {
+                if let Some(finished) = world.core.take_finished() {
+                    return finished.result.map(drop);
+                }
+                world.turn_watched();
+            }
+            panic!("it never ends; replay with SEED={}", world.seed);
+        });
+        (seconds, result)
+    }
+}
+
+/// Goal: a shard that did not run for longer than the limit calls no device dead whose ends have
+/// come meanwhile, and ends no request with an error. Method: the time jumps between two turns,
+/// or past the end of a wait, while a read of a backing store or a write of a level is in flight,
+/// once or several times; the device answers meanwhile.
+#[test]
+fn a_pause_is_no_silence() {
+    each_seed(40, |seed| {
+        for wait in WAITS {
+            let mut world = World::new(seed, quiet());
+            let disk = world.submit_waiting(wait, 1 + seed % 25);
+            for pause in [36, 31, 3600].into_iter().take(1 + seed as usize % 3) {
+                world.io.pass(Nanos::from_secs(pause));
+                world.core.resume(&mut world.io);
+                world.core.look_for_stuck(&mut world.io);
+                assert!(world.core.snapshot().stuck.is_empty(), "{wait:?}; SEED={seed}");
+            }
+            world.io.set_stuck(disk, false);
+            let (_, result) = world.end_waiting();
+            assert_eq!(result, Ok(()), "{wait:?}; SEED={seed}");
+            assert_eq!(world.stuck_notices(), (0, 0), "{wait:?}; SEED={seed}");
+        }
+    });
+}
+
+/// Goal: a device that is silent before, in and after a pause is noticed when the shard has run for
+/// the limit, no sooner and no later. Method: pauses at times drawn from the seed.
+#[test]
+fn silence_across_a_pause_is_noticed() {
+    each_seed(40, |seed| {
+        for wait in WAITS {
+            let mut world = World::new(seed, quiet());
+            let before = 1 + seed % 25;
+            world.submit_waiting(wait, before);
+            for pause in [36, 2, 3600].into_iter().take(1 + seed as usize % 3) {
+                world.io.pass(Nanos::from_secs(pause));
+                world.turn_watched();
+            }
+            let (seconds, result) = world.end_waiting();
+            assert_eq!(result, Err(ErrorKind::Retry), "{wait:?}; SEED={seed}");
+            let ran = seconds + before as f64;
+            assert!((29.0..=35.0).contains(&ran), "{wait:?}: {ran} s; SEED={seed}");
+            assert_eq!(world.stuck_notices(), (1, 0), "{wait:?}; SEED={seed}");
+        }
+    });
+}
+
+/// Goal: what is stuck stays so over a pause, and requests that came later have their own limit of
+/// running time. Method: a device is noticed, another request waits, a pause.
+#[test]
+fn what_is_stuck_stays_so_over_a_pause() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        let disk = world.submit_waiting(Wait::Level, 1);
+        assert_eq!(world.end_waiting().1, Err(ErrorKind::Retry), "SEED={seed}");
+        world.submit(2, call(Operation::Write, 9 * BLOCK, BLOCK), &[8; BLOCK as usize]);
+        (0..10).for_each(|_| world.turn_watched());
+        world.io.pass(Nanos::from_secs(600));
+        world.turn_watched();
+        assert!(world.core.take_finished().is_none(), "it had no time; SEED={seed}");
+        assert_eq!(world.core.snapshot().stuck.len(), 1, "SEED={seed}");
+        world.io.set_stuck(disk, false);
+        world.end_late();
+        assert_eq!(world.stuck_notices(), (1, 1), "SEED={seed}");
+    });
+}
