@@ -31,6 +31,7 @@ mod esi_devices;
 mod esi_load;
 mod failed;
 mod filesystem;
+mod filtered;
 mod flash;
 mod harness;
 mod hints;

@@ -9,7 +9,7 @@
 
 use super::entries::FileMark;
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, types};
+use io_uring::{IoUring, opcode, types};
 use layby_types::Nanos;
 use rustix::io::Errno;
 use rustix::io_uring::{
@@ -22,8 +22,9 @@ use std::thread::ThreadId;
 
 /// Entries in the submission queue; more are submitted early.
 const ENTRIES: u32 = 256;
-/// Ends the kernel can hold before it keeps them aside, which is slower and loses nothing.
-const ENDS: u32 = 4096;
+/// Ends per entry that the kernel can hold before it keeps them aside, which is slower and loses
+/// nothing.
+const ENDS_PER_ENTRY: u32 = 16;
 /// Files that can be registered; further ones are named by descriptor.
 const FILES_MAX: u32 = 1024;
 
@@ -57,16 +58,17 @@ pub(super) struct Kernel {
 impl Kernel {
     /// Makes a ring with as many of the wanted modes as the kernel grants.
     pub(super) fn new() -> Result<Self, Error> {
-        let (mut ring, granted) = match build(Modes::Deferred) {
-            Ok(ring) => (ring, "single issuer, deferred task work"),
-            Err(_) => match build(Modes::Cooperative) {
-                Ok(ring) => (ring, "cooperative task work"),
-                Err(_) => (build(Modes::Plain)?, "plain"),
+        let (mut ring, modes) = match build(Modes::Deferred, ENTRIES) {
+            Ok(ring) => (ring, Modes::Deferred),
+            Err(_) => match build(Modes::Cooperative, ENTRIES) {
+                Ok(ring) => (ring, Modes::Cooperative),
+                Err(_) => (build(Modes::Plain, ENTRIES)?, Modes::Plain),
             },
         };
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(Errno::NOSYS.into());
         }
+        try_out(modes)?;
         let files = match ring.submitter().register_files_sparse(FILES_MAX) {
             Ok(()) => (0..FILES_MAX).rev().collect(),
             Err(_) => Vec::new(),
@@ -74,7 +76,8 @@ impl Kernel {
         // What a device never ends keeps a worker; the kernel's own bound is a few per processor.
         // Where it cannot be raised, such a device delays others' syncs.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
-        let enabled = granted != "single issuer, deferred task work";
+        let enabled = modes != Modes::Deferred;
+        let granted = modes.name();
         ring.submission().sync();
         Ok(Kernel { ring, enabled, number: None, issuer: None, granted, files, arena: false })
     }
@@ -236,16 +239,42 @@ impl Drop for Kernel {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Modes {
     Deferred,
     Cooperative,
     Plain,
 }
 
-fn build(modes: Modes) -> Result<IoUring, Error> {
+impl Modes {
+    /// For the log.
+    fn name(self) -> &'static str {
+        match self {
+            Modes::Deferred => "single issuer, deferred task work",
+            Modes::Cooperative => "cooperative task work",
+            Modes::Plain => "plain",
+        }
+    }
+}
+
+/// Enables a small ring of its own and has it end an entry: a seccomp filter may allow that a ring
+/// is made, and refuse what uses it. The shard's ring cannot be tried here, since the thread that
+/// enables it becomes its issuer.
+fn try_out(modes: Modes) -> Result<(), Error> {
+    let mut ring = build(modes, 1)?;
+    if modes == Modes::Deferred {
+        ring.submitter().register_enable_rings()?;
+    }
+    // SAFETY: the entry names no memory.
+    unsafe { ring.submission().push(&opcode::Nop::new().build()) }.map_err(|_| Errno::BUSY)?;
+    ring.submit_and_wait(1)?;
+    let end = ring.completion().next().map(|end| end.result());
+    if end == Some(0) { Ok(()) } else { Err(Errno::IO.into()) }
+}
+
+fn build(modes: Modes, entries: u32) -> Result<IoUring, Error> {
     let mut builder = IoUring::builder();
-    builder.dontfork().setup_cqsize(ENDS).setup_clamp();
+    builder.dontfork().setup_cqsize(entries * ENDS_PER_ENTRY).setup_clamp();
     match modes {
         Modes::Deferred => builder
             .setup_single_issuer()
@@ -256,5 +285,5 @@ fn build(modes: Modes) -> Result<IoUring, Error> {
         Modes::Cooperative => builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all(),
         Modes::Plain => &mut builder,
     };
-    builder.build(ENTRIES)
+    builder.build(entries)
 }
