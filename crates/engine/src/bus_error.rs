@@ -3,15 +3,17 @@
 //! How: touching a page behind the end of its file, one that the file system has no room for, or
 //! one that the device cannot return raises SIGBUS in the thread that did. The handler looks the
 //! address up among the ranges that are watched. Guests' memory becomes zeros, and a flag is
-//! raised. For a level's mapping the process ends with a line that was put together beforehand, so
-//! that the handler allocates nothing. For any other address the signal ends the process, as it
-//! would without this.
+//! raised. Of a level's mapping a page that the device cannot return is replaced and noted
+//! ([`crate::io::LostPages`]); for any other cause the process ends with a line that was put
+//! together beforehand, so that the handler allocates nothing. For any other address the signal
+//! ends the process, as it would without this.
 //! Invariant: a range is watched for as long as its [`Watched`] lives, and is mapped for as long.
 //! The handler calls nothing but what is safe in one.
 //! Cost: a store in a table per range; a pass over the table per signal.
 //! Not for: memory that cannot be cut or run out of room, such as sealed or anonymous memory.
 #![expect(unsafe_code, reason = "a signal's handler, and a mapping in the place of another")]
 
+use crate::io::LostPages;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io::{Error, ErrorKind, Result};
 use std::ptr::null_mut;
@@ -28,8 +30,9 @@ pub const EXIT_CODE: i32 = 9;
 pub(crate) enum Fault {
     /// The range becomes zeros and this is set.
     Zeros(Arc<AtomicBool>),
-    /// The process ends with this line on its standard error.
-    End(String),
+    /// A page that the device cannot return becomes a pattern and is noted; else the process ends
+    /// with a line on its standard error.
+    Pages(Arc<LostPages>),
 }
 
 /// A range that is watched; vacant where it has no meaning.
@@ -63,7 +66,7 @@ impl Watched {
     ///
     /// # Safety
     /// The range is one whole mapping and stays mapped until the value is dropped. With
-    /// [`Fault::Zeros`] it is only ever read and written as raw bytes that others may change.
+    /// either fault it is only ever read and written as raw bytes that others may change.
     pub(crate) unsafe fn begin(start: usize, length: usize, fault: Fault) -> Result<Watched> {
         static HANDLED: OnceLock<i32> = OnceLock::new();
         let errno = *HANDLED.get_or_init(handle);
@@ -138,7 +141,7 @@ pub(crate) fn settled(address: usize) -> bool {
             // which is unmapped whatever is there.
             unsafe { mmap_anonymous(start as *mut _, length, protection, flags) }.is_ok()
         }
-        Fault::End(line) => end(line),
+        Fault::Pages(pages) => pages.settle(start, address) || end(pages.last_words()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! How: a node is filled and stopped, in order or by a kill, and its folder copied. Each seed
 //! damages sectors or pages of the copy, starts a node on it and reads all blocks. Which blocks may
 //! be lost is known from the level's bytes before the damage. A page is what a drive with physical
-//! sectors of 4 KiB loses at once: it is noise, or (SSD level) cannot be read. Pages are drawn by
+//! sectors of 4 KiB loses at once: it is noise, or cannot be read. Pages are drawn by
 //! what they hold, so that few seeds meet every structure, and a MiB from each other at least, so
 //! that a structure and its copy are not both met. Their node is started anew in between, so that
 //! a full checkpoint, and after a kill many batches behind it, are in use.
@@ -12,8 +12,7 @@
 //! pages of that kind alone be damaged.
 //! Invariant: a block reads as its latest version, or as an error: if its bytes were damaged, or if
 //! two sectors of one structure were, after which the start names it among those that are lost.
-//! Not for: superblocks and the NVM level's mark, of which a page is both places; pages of the NVM
-//! level that cannot be read, which end the node by design.
+//! Not for: superblocks and the NVM level's mark, of which a page is both places; see `lost_pages`.
 
 use layby_tests::{
     Connection, HttpRequest, Node, Options, Request, Unreadable, available, layby,
@@ -422,7 +421,7 @@ enum Kind {
     Sectors,
     /// Pages of 4 KiB in both are noise.
     Pages,
-    /// Pages of 4 KiB in the SSD level cannot be read.
+    /// Pages of 4 KiB in both cannot be read.
     Unreadable,
 }
 
@@ -431,17 +430,15 @@ struct Damage {
     /// The blocks of volumes that may be errors.
     allowed: BTreeSet<(usize, u64)>,
     /// Held for its drop, after that of the node that uses its file.
-    _unreadable: Option<Unreadable>,
+    _unreadable: Vec<Unreadable>,
 }
 
 impl Damage {
     /// Damages a fixture that was renewed.
     fn new(fixture: &Fixture, kind: Kind, seed: u64) -> Damage {
         let mut rng = Rng::new(seed);
-        let (mut allowed, mut unreadable) = (BTreeSet::new(), None);
-        // The NVM level is mapped into memory.
-        let levels = if let Kind::Unreadable = kind { 1.. } else { 0.. };
-        for level in &["nvm.level", "ssd.level"][levels] {
+        let (mut allowed, mut unreadable) = (BTreeSet::new(), Vec::new());
+        for level in ["nvm.level", "ssd.level"] {
             let path = fixture.used.join(level);
             let bytes = fs::read(fixture.sound.join(level)).expect("can read");
             let damaged = if let Kind::Sectors = kind {
@@ -454,7 +451,7 @@ impl Damage {
             match kind {
                 Kind::Sectors => {}
                 Kind::Pages => damage_pages(&path, &damaged, &mut rng),
-                Kind::Unreadable => unreadable = Some(Unreadable::new(&path, &damaged)),
+                Kind::Unreadable => unreadable.push(Unreadable::new(&path, &damaged)),
             }
             allowed.extend(fixture.latest.in_blocks(&bytes, &damaged));
         }
@@ -596,7 +593,7 @@ fn damaged_pages_cost_what_lay_there_after_a_kill() {
     survive(&Fixture::restarted(true), Kind::Pages, 3000..3000 + page_seeds());
 }
 
-/// Goal: pages of 4 KiB of the SSD level that cannot be read cost the blocks in them and nothing
+/// Goal: pages of 4 KiB of the levels that cannot be read cost the blocks in them and nothing
 /// else, over restarts. Method: a file that fails with EIO in pages of every kind but superblocks,
 /// no two within a MiB of each other, over one node that was stopped.
 #[test]

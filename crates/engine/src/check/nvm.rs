@@ -2,11 +2,15 @@
 //!
 //! How: a header is four words; all zero is free, some zero is torn, none zero must match its
 //! checksum. Each has a copy, which counts where the header is not sound. Data stored since the
-//! mark may be torn; older data must match.
+//! mark may be torn; older data must match, and all data where the mark is damaged or cannot be
+//! read, as data that cannot be read counts as damaged, not as torn.
 //! Invariant: as in the parent. Cost: 32 bytes per slot; with `full` all data.
 
 use super::{Bytes, ReadAt, Superblock, block_name, crc, u32_at, u64_at};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+const PAGE: u64 = 4096;
+const HEADER: u64 = 32;
 
 struct Region {
     instance: u64,
@@ -15,7 +19,10 @@ struct Region {
     headers_first: u64,
     copies_first: u64,
     data_first: u64,
-    mark: u64,
+    /// `None` where it is not known: both copies are damaged.
+    mark: Option<u64>,
+    /// Pages of headers and copies that cannot be read.
+    unreadable: HashSet<u64>,
     full: bool,
 }
 
@@ -44,11 +51,13 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         headers_first: u64::from(headers) * block,
         copies_first,
         data_first: u64::from(data) * block,
-        mark: 0,
+        mark: None,
+        unreadable: HashSet::new(),
         full,
     };
     region.mark = mark(bytes, &region);
-    bytes.expect_seqs(region.block, &[region.mark]);
+    bytes.expect_seqs(region.block, &[region.mark.unwrap_or(0)]);
+    region.unreadable = unreadable(bytes, &region);
     let mut newest: HashMap<u64, Header> = HashMap::new();
     for index in 0..region.physical {
         let Some(header) = check_slot(bytes, &region, index) else { continue };
@@ -62,18 +71,32 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     bytes.report.counts.blocks_dirty = newest.values().filter(|header| header.dirty).count() as u64;
 }
 
-/// The newer of the two sound copies; 0 without any.
-fn mark<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, region: &Region) -> u64 {
-    let mut mark = 0;
-    for at in [0, 512] {
-        let Some(copy) = bytes.get(region.block + at, 16) else { continue };
+/// The newer of the two sound copies; 0 where none was ever written whole.
+fn mark<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, region: &Region) -> Option<u64> {
+    let page = bytes.get(region.block, PAGE as usize)?;
+    let (mut mark, mut is_damaged) = (0, false);
+    for copy in [&page[..16], &page[512..528]] {
         let computed = crc(&[&copy[..8], &region.instance.to_le_bytes()]);
-        let seq = u64_at(&copy, 0);
-        if u32_at(&copy, 8) == computed && u32_at(&copy, 12) == 0 && seq <= super::SEQ_MAX {
+        let seq = u64_at(copy, 0);
+        if u32_at(copy, 8) == computed && u32_at(copy, 12) == 0 && seq <= super::SEQ_MAX {
             mark = mark.max(seq);
+        } else {
+            // Power loss leaves a word of it zero, where there was none before.
+            is_damaged |= seq != 0 && u64_at(copy, 8) != 0;
         }
     }
-    mark
+    if mark == 0 && is_damaged {
+        bytes.report.problem(region.block, "neither copy of the NVM mark is sound".into());
+        return None;
+    }
+    Some(mark)
+}
+
+/// The pages of headers and copies that cannot be read, each named once.
+fn unreadable<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, region: &Region) -> HashSet<u64> {
+    let ends = region.copies_first + u64::from(region.physical) * HEADER;
+    let pages = (region.headers_first..ends).step_by(PAGE as usize);
+    pages.filter(|page| bytes.get(*page, PAGE as usize).is_none()).collect()
 }
 
 /// What a header or its copy turns out to be.
@@ -91,8 +114,11 @@ fn read_header<R: ReadAt + ?Sized>(
     first: u64,
     index: u32,
 ) -> State {
-    let at = first + u64::from(index) * 32;
-    let Some(header) = bytes.get(at, 32) else { return State::Damaged };
+    let at = first + u64::from(index) * HEADER;
+    if region.unreadable.contains(&(at / PAGE * PAGE)) {
+        return State::Damaged;
+    }
+    let Some(header) = bytes.get(at, HEADER as usize) else { return State::Damaged };
     let words: Vec<u64> = (0..4).map(|word| u64_at(&header, word * 8)).collect();
     if words.iter().all(|word| *word == 0) {
         return State::Free;
@@ -144,12 +170,17 @@ fn check_slot<R: ReadAt + ?Sized>(
         return None;
     }
     let found = Header { key: !words[1], seq: words[2], dirty: flags & 2 != 0 };
-    let recent = found.seq > region.mark;
+    // Without a mark a start takes no data for torn.
+    let recent = region.mark.is_some_and(|mark| found.seq > mark);
     if !region.full && !recent {
         return Some(found);
     }
     let at = region.data_first + u64::from(index) * region.block;
-    let data = bytes.get(at, region.block as usize)?;
+    let Some(data) = bytes.get(at, region.block as usize) else {
+        let sentence = format!("it is data of {}, which counts as damaged", block_name(found.key));
+        bytes.report.problem(at, sentence);
+        return Some(found);
+    };
     bytes.report.counts.blocks_verified += 1;
     let (stored, computed) = (u32_at(&header, 24), crc(&[&data]));
     if stored == computed {

@@ -126,12 +126,10 @@ impl Core {
 
     fn copy_verified(&mut self, copy: &CopyVerified) {
         let store = self.levels[usize::from(copy.level.0)].nvm();
-        let checked = match store.holds(copy.slot).then(|| store.read(copy.slot)) {
-            Some(Ok(block)) => {
-                let into = (&mut self.requests, &mut self.gatherings);
-                deliver(into, copy.request, copy.part, block);
-                Checked::Sound
-            }
+        let into = (&mut self.requests, &mut self.gatherings);
+        let hand = |block: &[u8]| deliver(into, copy.request, copy.part, block);
+        let checked = match store.holds(copy.slot).then(|| store.read_with(copy.slot, hand)) {
+            Some(Ok(())) => Checked::Sound,
             Some(Err(info)) => {
                 self.notices.push(Notice::Corrupt(info));
                 Checked::Rotten
@@ -236,12 +234,9 @@ impl Core {
                 let mut buffer = io.buffer(slots.len() * size);
                 let mut result = Ok(());
                 for (slot, out) in slots.iter().zip(buffer.chunks_exact_mut(size)) {
-                    match store.read(*slot) {
-                        Ok(block) => out.copy_from_slice(block),
-                        Err(info) => {
-                            self.notices.push(Notice::Corrupt(info));
-                            result = Err(ErrorKind::Corrupt);
-                        }
+                    if let Err(info) = store.read_with(*slot, |it| out.copy_from_slice(it)) {
+                        self.notices.push(Notice::Corrupt(info));
+                        result = Err(ErrorKind::Corrupt);
                     }
                 }
                 self.set_buffer(op, buffer);
@@ -318,8 +313,8 @@ impl Core {
         let Level::Memory(slab) = target else { panic!("copies rise into memory") };
         // The block was verified for the client a moment ago; verifying again keeps a copy that
         // has rotted since from being served for as long as it stays warm.
-        match source.nvm().read(from.1) {
-            Ok(block) => return slab.write(to.1, block),
+        match source.nvm().read_with(from.1, |block| slab.write(to.1, block)) {
+            Ok(()) => return,
             Err(info) => self.notices.push(Notice::Corrupt(info)),
         }
         let mut actions = std::mem::take(&mut self.scratch);

@@ -3,16 +3,19 @@
 //! How: a DAX file or device is mapped with `MAP_SYNC`, where flushing CPU cache lines makes a
 //! store durable; a file in a memory file system is treated alike, as a model of NVM; anything else
 //! is mapped through the page cache and needs a Sync.
-//! A page that cannot be had, since the file system below is full, its device failed or the file
-//! was cut, ends the process with a line that names the file (see [`crate::bus_error`]).
+//! A page that its device cannot return reads as a pattern (see [`super::lost_pages`]). One that
+//! cannot be had otherwise, since the file system below is full or the file was cut, ends the
+//! process with a line that names the file (see [`crate::bus_error`]).
 //! Invariant: the mapping covers the disk's length and dies with this object.
 //! Cost: one flush instruction per 64 bytes persisted, one fence per call.
 //! Not for: files that others truncate; the exclusive lock keeps other nodes away, not editors.
 #![expect(unsafe_code, reason = "maps files and flushes cache lines")]
 
+use super::lost_pages::LostPages;
 use super::open::OpenDisk;
-use super::{IoError, Mapping, Persistence};
+use super::{IoError, Mapping, PAGE_BYTES, Persistence};
 use crate::bus_error::{Fault, Watched};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ptr::NonNull;
@@ -26,8 +29,11 @@ pub(super) struct HostMapping {
     persistence: Persistence,
     /// None where it cannot be: a page that cannot be had then ends the process without a line.
     watched: Option<Watched>,
+    lost: Arc<LostPages>,
+    /// How the file was mapped.
+    flags: MapFlags,
     /// Keeps the file and its lock.
-    _disk: Arc<OpenDisk>,
+    disk: Arc<OpenDisk>,
 }
 
 // SAFETY: the mapping belongs to this object alone, whichever thread holds it.
@@ -42,7 +48,9 @@ impl HostMapping {
             unsafe { mmap(std::ptr::null_mut(), length, protection, flags, &disk.buffered, 0) }
         };
         let flush = Flush::detect();
-        let dax = flush.and_then(|_| try_map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).ok());
+        let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        let dax = flush.and_then(|_| try_map(synchronous).ok());
+        let flags = if dax.is_some() { synchronous } else { MapFlags::SHARED };
         let persistence = match (dax, flush) {
             (Some(_), _) => Persistence::CacheFlush,
             (None, Some(_)) if is_in_memory(disk) => Persistence::Memory,
@@ -51,10 +59,13 @@ impl HostMapping {
         let address = dax.map_or_else(|| try_map(MapFlags::SHARED), Ok)?;
         let address = NonNull::new(address.cast()).ok_or(IoError::from(Errno::NOMEM))?;
         let flush = flush.filter(|_| persistence != Persistence::Sync);
-        let fault = Fault::End(last_words(&disk.name));
+        let file = disk.buffered.try_clone().map_err(|_| IoError::from(Errno::MFILE))?;
+        let lost = Arc::new(LostPages::new(file, last_words(&disk.name)));
+        let fault = Fault::Pages(lost.clone());
         // SAFETY: the mapping was made above; the watch is dropped before it is unmapped.
         let watched = unsafe { Watched::begin(address.as_ptr() as usize, length, fault) }.ok();
-        Ok(HostMapping { address, length, flush, persistence, watched, _disk: disk.clone() })
+        let disk = disk.clone();
+        Ok(HostMapping { address, length, flush, persistence, watched, lost, flags, disk })
     }
 
     fn check(&self, offset: u64, length: usize) -> usize {
@@ -91,6 +102,21 @@ impl Mapping for HostMapping {
 
     fn persistence(&self) -> Persistence {
         self.persistence
+    }
+
+    fn lost_pages(&self, offset: u64, length: usize) -> Vec<u64> {
+        self.lost.within(offset, length)
+    }
+
+    fn restore(&mut self, page: u64) -> Result<(), IoError> {
+        self.check(page, PAGE_BYTES as usize);
+        let (start, file) = (self.address.as_ptr(), self.disk.buffered.as_fd());
+        // SAFETY: so it was mapped in `new`, and `&mut self` excludes every slice of it.
+        unsafe { self.lost.restore(start, page, self.flags, file) }
+    }
+
+    fn end_below(&mut self, offset: u64) {
+        self.lost.end_below(offset);
     }
 }
 

@@ -18,6 +18,7 @@ mod flights;
 mod host;
 mod life;
 mod linger;
+mod lost_pages;
 mod mapping;
 mod open;
 mod operation;
@@ -38,6 +39,7 @@ pub use buffer::{
 pub(crate) use events::check as check_event;
 pub use host::{HostIo, IoChoice};
 pub use life::{HintState, WriteHints, WriteLife};
+pub(crate) use lost_pages::LostPages;
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
 pub use passed::{PASSED_MAX, take_passed};
@@ -172,7 +174,24 @@ pub trait Mapping: Send {
     fn persist(&mut self, offset: u64, length: usize);
     /// What makes a write durable.
     fn persistence(&self) -> Persistence;
+    /// Where the pages begin that touch a range and that the device was found unable to return:
+    /// each byte of them was [`LOST_BYTE`] then. What is written into one stays in memory until it
+    /// is restored. Cheap where none was lost.
+    fn lost_pages(&self, offset: u64, length: usize) -> Vec<u64>;
+    /// Writes a lost page, as it is in memory, to the device, durably, and maps it again.
+    ///
+    /// # Errors
+    /// The device's; the page stays lost.
+    fn restore(&mut self, page: u64) -> Result<(), IoError>;
+    /// From now on the process ends where a page below this byte is lost.
+    fn end_below(&mut self, offset: u64);
 }
+
+/// Bytes of a page, of which the device returns all or nothing.
+pub const PAGE_BYTES: u64 = 4096;
+/// Each byte of a page that the device cannot return; of no structure: a word of it is not zero,
+/// and no checksum.
+pub const LOST_BYTE: u8 = 0xb7;
 
 /// The kernel, or a model of it, as one shard sees it.
 pub trait Io {

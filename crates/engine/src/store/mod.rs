@@ -55,6 +55,7 @@ mod log_void;
 mod lost;
 mod nvm;
 pub mod nvm_layout;
+mod nvm_lost;
 mod nvm_recover;
 mod reached;
 mod resolve;
@@ -78,6 +79,8 @@ mod tests_increments;
 mod tests_lives;
 #[cfg(test)]
 mod tests_log;
+#[cfg(test)]
+mod tests_lost_pages;
 #[cfg(test)]
 mod tests_retire;
 #[cfg(test)]
@@ -275,8 +278,18 @@ pub struct CorruptInfo {
     pub computed: u32,
 }
 
+/// [`CorruptInfo::what`] of a page without any bytes to compare.
+pub(crate) const UNREADABLE_PAGE: &str = "a page of the NVM level";
+
 impl fmt::Display for CorruptInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.what == UNREADABLE_PAGE {
+            return write!(
+                f,
+                "{} on `{}` at byte {} cannot be read",
+                self.what, self.disk, self.offset
+            );
+        }
         write!(
             f,
             "{} checksum mismatch on `{}` at byte {}: stored {:08x}, computed {:08x}",

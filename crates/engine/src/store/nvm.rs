@@ -8,7 +8,7 @@
 //! older copies here leave the retiring list first, older log records are dead once the forgets
 //! issued before the eviction are durable. A slot is reused only after its clearing is durable.
 //! Cost: 4 bytes of memory per slot, a header of twice 32 bytes per block, 1/32 of the slots spare.
-//! Not for: devices without a mapping.
+//! Not for: devices without a mapping. Pages that the device cannot return are in `nvm_lost`.
 
 use super::layout::crc32c;
 use super::nvm_layout::{
@@ -17,6 +17,7 @@ use super::nvm_layout::{
 use super::table::Set;
 use super::{
     CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
+    UNREADABLE_PAGE,
 };
 use crate::io::{DiskId, Io, IoDone, IoOperation, Mapping, OperationKind, Persistence, Token};
 use layby_types::{BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot};
@@ -82,6 +83,8 @@ pub struct NvmCounters {
     pub stores_delayed: u64,
     /// Reads that failed their checksum.
     pub corrupt_blocks: u64,
+    /// Slots that are not used since the device takes no page of theirs.
+    pub slots_left_out: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,13 +163,13 @@ pub struct NvmStore {
     /// The sync that covers the last change.
     changed: u64,
     /// A sync failed over changes; none can vouch for them any more.
-    lost: bool,
+    pub(super) lost: bool,
     pub(super) mark_copy: usize,
     forgets_durable: u64,
     forgets_asked: u64,
-    events: Vec<StoreEvent>,
+    pub(super) events: Vec<StoreEvent>,
     failures: super::failures::Failures,
-    counters: NvmCounters,
+    pub(super) counters: NvmCounters,
 }
 
 /// What recovery hands to the store.
@@ -269,15 +272,17 @@ impl NvmStore {
         let within = |(slot, ..): &(Slot, _, _)| slot.0 < self.geometry.slot_count;
         assert!(entries.iter().all(within), "a slot of the level");
         self.reclaim();
+        let mut placed = 0;
         if self.delayed.is_empty() && self.free_slots.len() >= entries.len() {
-            for (entry, bytes) in entries.iter().zip(data.chunks_exact(block)) {
-                self.place(*entry, bytes, borrowed);
-            }
+            let blocks = entries.iter().zip(data.chunks_exact(block));
+            placed = blocks.take_while(|(entry, it)| self.place(**entry, it, borrowed)).count();
+        }
+        if placed == entries.len() {
             self.end_store(ticket, durable);
         } else {
             self.counters.stores_delayed += 1;
             let (entries, data) = (entries.to_vec(), data.to_vec());
-            self.delayed.push_back(Delayed { ticket, entries, data, placed: 0, durable, borrowed });
+            self.delayed.push_back(Delayed { ticket, entries, data, placed, durable, borrowed });
         }
         self.pump(io);
     }
@@ -301,7 +306,11 @@ impl NvmStore {
                 Some(_) => self.geometry.data_at(physical),
                 None => self.geometry.header_at(physical),
             };
-        let what = if key.is_some() { "NVM data block" } else { "NVM slot header" };
+        let what = match key {
+            Some(_) if !self.lost_data(physical).is_empty() => UNREADABLE_PAGE,
+            Some(_) => "NVM data block",
+            None => "NVM slot header",
+        };
         let (disk, length) = (self.disk_name.clone(), bytes.len() as u64);
         Err(CorruptInfo { disk, offset, length, what, slot: Some(slot), key, stored, computed })
     }
@@ -522,7 +531,7 @@ impl NvmStore {
     }
 
     /// Where the copy and the header begin on the disk, in the order of their writing.
-    fn header_ats(&self, physical: u32) -> [u64; 2] {
+    pub(super) fn header_ats(&self, physical: u32) -> [u64; 2] {
         [self.geometry.copy_at(physical), self.geometry.header_at(physical)]
             .map(|at| self.config.region.base + at)
     }
@@ -539,14 +548,16 @@ impl NvmStore {
         self.changed = self.sync_started + 1;
     }
 
-    /// Writes one block into a free slot and retires the one that it supersedes.
-    fn place(&mut self, (slot, key, dirty): (Slot, BlockKey, bool), data: &[u8], borrowed: bool) {
-        let physical = self.free_slots.pop().expect("the caller made sure of a free slot");
+    /// Writes one block into a free slot and retires the one that it supersedes. False without a
+    /// free slot.
+    fn place(
+        &mut self,
+        (slot, key, dirty): (Slot, BlockKey, bool),
+        data: &[u8],
+        borrowed: bool,
+    ) -> bool {
+        let Some(physical) = self.fill_slot(data) else { return false };
         let seq = self.seqs.take();
-        let base = self.config.region.base;
-        let data_at = base + self.geometry.data_at(physical);
-        self.mapping.write(data_at, data);
-        self.mapping.persist(data_at, data.len());
         let header = NvmHeader { key, seq, crc: crc32c(data), dirty, borrowed };
         self.write_header(physical, &header);
         self.counters.bytes_written += data.len() as u64;
@@ -554,6 +565,7 @@ impl NvmStore {
         if old != EMPTY {
             self.retire(old, Stage::Held { sync: self.changed, forgets: 0 });
         }
+        true
     }
 
     pub(super) fn retire(&mut self, physical: u32, stage: Stage) {
@@ -712,10 +724,12 @@ impl NvmStore {
         let block = self.geometry.block_bytes as usize;
         let mut any = false;
         while let Some(mut store) = self.delayed.pop_front() {
-            while store.placed < store.entries.len() && !self.free_slots.is_empty() {
+            while store.placed < store.entries.len() {
                 let at = store.placed * block;
                 let entry = store.entries[store.placed];
-                self.place(entry, &store.data[at..at + block], store.borrowed);
+                if !self.place(entry, &store.data[at..at + block], store.borrowed) {
+                    break;
+                }
                 store.placed += 1;
                 any = true;
             }

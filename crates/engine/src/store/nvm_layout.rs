@@ -234,6 +234,13 @@ pub fn decode_mark(bytes: &[u8], instance: u64) -> Seq {
     if sound && seq <= SEQ_MAX { seq } else { Seq(0) }
 }
 
+/// Whether power loss may leave this of a copy of the mark that is not sound: one of its words is
+/// zero.
+#[must_use]
+pub fn is_torn_mark(bytes: &[u8]) -> bool {
+    get_u64(bytes, 0) == 0 || get_u64(bytes, 8) == 0
+}
+
 fn mark_crc(bytes: &[u8], instance: u64) -> u32 {
     let mut covered = [0; 16];
     covered[..8].copy_from_slice(&bytes[..8]);

@@ -2,22 +2,23 @@
 //!
 //! How: the disk is synced first, so that what is read is also durable. Data newer than the mark is
 //! verified, since a header can reach the device before its data; data up to the mark is verified
-//! when it is read. A damaged header is written again from its copy. Of several copies of a block
+//! when it is read. Without a mark it is not known what was durable: all data counts, since an older
+//! version would come back. A damaged header is written again from its copy. Of several copies of a block
 //! the newest wins; the others retire.
 //! Invariant: a header of which nothing is known leaves every block undecided, since an older
 //! record of its block would come back; it stays until that is kept. Winners beyond the slot count
 //! get overflow slots.
 //! Cost: the headers, and the data stored since the last sync.
 
-use super::layout::{META_BYTES, SEQ_MAX, Superblock, crc32c};
+use super::layout::{META_BYTES, SEQ_MAX, Superblock, crc32c, get_u32};
 use super::nvm::{NvmConfig, NvmParts, NvmStore, Stage};
 use super::nvm_layout::{
-    HEADER_BYTES, HeaderState, MARK_AT, MARK_BYTES, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark,
-    merge,
+    HEADER_BYTES, HeaderState, MARK_AT, MARK_BYTES, NVM_MAGIC, NvmGeometry, NvmHeader, merge,
 };
+use super::nvm_lost::{restore_range, unreadable};
 use super::table::Map;
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, StoreError};
-use crate::io::{Io, IoOperation, Mapping, run_alone};
+use crate::io::{Io, IoOperation, Mapping, PAGE_BYTES, run_alone};
 use layby_types::{BlockKey, Seq, Slot};
 
 fn map(io: &mut dyn Io, config: &NvmConfig) -> Result<Box<dyn Mapping>, StoreError> {
@@ -61,6 +62,7 @@ pub(super) fn format(io: &mut dyn Io, config: &NvmConfig, instance: u64) -> Resu
         mapping.write(at, &zeros);
         mapping.persist(at, block);
     }
+    restore(io, config, &mut *mapping, geometry.data_first)?;
     sync(io, config)?;
     let mut page = vec![0; META_BYTES];
     Superblock {
@@ -76,7 +78,24 @@ pub(super) fn format(io: &mut dyn Io, config: &NvmConfig, instance: u64) -> Resu
     .encode(&mut page);
     mapping.write(region.base, &page);
     mapping.persist(region.base, page.len());
+    restore(io, config, &mut *mapping, 1)?;
     sync(io, config)
+}
+
+/// Has the device take what was written into lost pages of the first blocks.
+fn restore(
+    io: &dyn Io,
+    config: &NvmConfig,
+    mapping: &mut dyn Mapping,
+    blocks: u32,
+) -> Result<(), StoreError> {
+    let region = config.region;
+    let length = blocks as usize * region.block_size.len();
+    restore_range(mapping, region.base, length).map_err(|(offset, error)| StoreError::Io {
+        disk: io.disk_name(region.disk).to_owned(),
+        offset,
+        errno: error.errno,
+    })
 }
 
 /// See [`NvmStore::open`].
@@ -91,9 +110,17 @@ pub(super) fn open(
     }
     sync(io, &config)?;
     let disk_name = io.disk_name(region.disk).to_owned();
-    let mapping = map(io, &config)?;
+    let mut mapping = map(io, &config)?;
+    if !region.base.is_multiple_of(PAGE_BYTES) {
+        // A lost page would be another region's as well.
+        mapping.end_below(u64::MAX);
+    }
     let page = mapping.bytes(region.base, META_BYTES);
-    let superblock = Superblock::decode(page, NVM_MAGIC, &disk_name, region.base)?;
+    let superblock = Superblock::decode(page, NVM_MAGIC, &disk_name, region.base);
+    if let Some(page) = mapping.lost_pages(region.base, META_BYTES).first() {
+        return Err(StoreError::Corrupt(unreadable(&disk_name, *page)));
+    }
+    let superblock = superblock?;
     superblock.matches(&region, &config.identity, &disk_name)?;
     let Superblock { block_bytes, slot_count, length, geometry, instance, .. } = superblock;
     let Some(geometry) = NvmGeometry::from_fields(geometry, block_bytes, slot_count, length) else {
@@ -109,26 +136,24 @@ pub(super) fn open(
         NvmStore::assemble(NvmParts { config, geometry, instance, disk_name, seqs, mapping });
     let mut recovered = Recovered { clean_shutdown: false, ..Recovered::default() };
     store.recover(&mut recovered)?;
+    store.end_for_structures();
     store.seqs.raise(recovered.seq_next);
     Ok((store, recovered))
 }
 
 impl NvmStore {
-    /// The sound marks; zero for one that is not.
-    pub(super) fn marks(&self) -> [Seq; 2] {
-        MARK_AT.map(|at| {
-            let at = u64::from(self.geometry.block_bytes) + at;
-            decode_mark(self.bytes(at, MARK_BYTES), self.instance)
-        })
-    }
-
     fn recover(&mut self, recovered: &mut Recovered) -> Result<(), StoreError> {
-        let copies = self.marks();
-        // The next mark leaves the higher one as it is.
-        self.mark_copy = usize::from(copies[0] > copies[1]);
-        let mark = copies[0].max(copies[1]);
+        self.heal(recovered)?;
+        let mark = self.marks().map(|[first, second]| {
+            // The next mark leaves the higher one as it is.
+            self.mark_copy = usize::from(first > second);
+            first.max(second)
+        });
+        recovered.seq_next = Seq(mark.unwrap_or(Seq(0)).0 + 1);
+        if mark.is_none() && recovered.damaged.iter().all(|info| info.offset != self.mark_at()) {
+            recovered.damaged.push(self.damaged_mark());
+        }
         let mut found: Vec<(NvmHeader, u32)> = Vec::new();
-        recovered.seq_next = Seq(mark.0 + 1);
         for physical in 0..self.geometry.physical {
             match self.judge(physical, mark, recovered)? {
                 Judged::Free => self.free_slots.push(physical),
@@ -146,6 +171,26 @@ impl NvmStore {
         self.free_slots.reverse();
         self.settle(found, recovered);
         Ok(())
+    }
+
+    fn mark_at(&self) -> u64 {
+        self.config.region.base + u64::from(self.geometry.block_bytes)
+    }
+
+    /// Neither copy of the mark is sound, and power loss left neither so.
+    fn damaged_mark(&self) -> CorruptInfo {
+        let stored = get_u32(self.mapping.bytes(self.mark_at() + 8, 4), 0);
+        let length = MARK_AT[1] + MARK_BYTES as u64;
+        CorruptInfo {
+            disk: self.disk_name.clone(),
+            offset: self.mark_at(),
+            length,
+            what: "NVM mark",
+            slot: None,
+            key: None,
+            stored,
+            computed: 0,
+        }
     }
 
     /// Names the copies of a header that changed at rest.
@@ -169,7 +214,7 @@ impl NvmStore {
     fn judge(
         &mut self,
         physical: u32,
-        mark: Seq,
+        mark: Option<Seq>,
         recovered: &mut Recovered,
     ) -> Result<Judged, StoreError> {
         recovered.bytes_scanned += 2 * HEADER_BYTES;
@@ -197,12 +242,17 @@ impl NvmStore {
             return Ok(Judged::Discard);
         }
         let length = self.geometry.block_bytes as usize;
-        if header.seq > mark {
+        if mark.is_some_and(|mark| header.seq > mark) {
             recovered.bytes_scanned += length as u64;
-            if crc32c(self.bytes(self.geometry.data_at(physical), length)) != header.crc {
+            let is_sound =
+                crc32c(self.bytes(self.geometry.data_at(physical), length)) == header.crc;
+            let lost = self.lost_data(physical);
+            if !is_sound && lost.is_empty() {
                 recovered.torn += 1;
                 return Ok(Judged::Discard);
             }
+            let infos = lost.into_iter().map(|page| unreadable(&self.disk_name, page));
+            recovered.damaged.extend(infos);
         }
         Ok(Judged::Keep(header))
     }

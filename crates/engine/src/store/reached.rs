@@ -89,13 +89,12 @@ impl NvmStore {
 
     /// Refuses a level that ends before `known`. Marks alone say where it ends: headers of what was
     /// torn have higher numbers, which a start clears and a later one may give again. One without
-    /// any sound mark is let pass: then the marks are damaged, and all data is verified.
+    /// any sound mark is let pass: then the marks are damaged, and no data is taken for torn.
     ///
     /// # Errors
     /// [`StoreError::Older`], [`StoreError::OtherInstance`].
     pub(crate) fn check_age(&self, known: Reached) -> Result<(), StoreError> {
-        let [first, second] = self.marks();
-        let mark = first.max(second);
+        let mark = self.marks().map_or(Seq(0), |[first, second]| first.max(second));
         if mark == Seq(0) && self.instance == known.instance {
             return Ok(());
         }

@@ -11,10 +11,10 @@
 
 use super::pages::Pages;
 use super::{CrashMode, OperationKind};
-use crate::io::{DiskExtent, IoError};
+use crate::io::{DiskExtent, IoError, PAGE_BYTES};
 use layby_types::{Nanos, Rng};
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// What a disk keeps or loses as one in a power cut.
@@ -314,6 +314,14 @@ impl SimDisk {
 
     pub(super) fn make_unreadable(&mut self, range: Range<u64>) {
         self.unreadable.push(range);
+    }
+
+    /// Where the whole pages begin that a mapping cannot read.
+    pub(super) fn unreadable_pages(&self) -> BTreeSet<u64> {
+        let pages = self.unreadable.iter().flat_map(|bad| {
+            (bad.start / PAGE_BYTES * PAGE_BYTES..bad.end).step_by(PAGE_BYTES as usize)
+        });
+        pages.filter(|page| page + PAGE_BYTES <= self.length()).collect()
     }
 
     pub(super) fn break_range(&mut self, range: Range<u64>) {

@@ -7,7 +7,7 @@
 //! Not for: speed; this is for tests that kill the process.
 
 use super::overlay::{Content, Overlay, Piece};
-use crate::io::{Mapping, Persistence};
+use crate::io::{IoError, Mapping, PAGE_BYTES, Persistence};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -97,6 +97,24 @@ impl Mapping for VolatileMapping {
 
     fn persistence(&self) -> Persistence {
         self.persistence
+    }
+
+    fn lost_pages(&self, offset: u64, length: usize) -> Vec<u64> {
+        let shared = lock(&self.shared);
+        shared.mapped.as_ref().expect("this mapping lives").lost_pages(offset, length)
+    }
+
+    fn restore(&mut self, page: u64) -> Result<(), IoError> {
+        let place = self.place(page, PAGE_BYTES as usize);
+        let mut shared = lock(&self.shared);
+        let mapped = shared.mapped.as_mut().expect("this mapping lives");
+        mapped.write(page, &self.bytes[place]);
+        mapped.restore(page)
+    }
+
+    fn end_below(&mut self, offset: u64) {
+        let mut shared = lock(&self.shared);
+        shared.mapped.as_mut().expect("this mapping lives").end_below(offset);
     }
 }
 
