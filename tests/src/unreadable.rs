@@ -6,7 +6,7 @@
 //! sector in the place of a bad one. nbdfuse shows that over the file itself, with direct I/O to
 //! those that ask for it. The file's own bytes are never changed.
 //! Invariant: mount and servers end with the value. Cost: some hundredths of a second.
-//! Not for: what is mapped into memory, as an NVM level is: there such a page is a signal.
+//! Not for: pages that fail while a node runs: they fail from the first read on.
 
 use crate::tool::{must, run};
 use std::collections::BTreeSet;

@@ -44,6 +44,7 @@ mod limits;
 mod link;
 mod log;
 mod lost;
+mod lost_pages;
 mod machine;
 mod metrics;
 mod missing;

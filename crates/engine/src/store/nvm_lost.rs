@@ -1,10 +1,9 @@
-//! Pages of the NVM level that its device cannot return: what a start makes of them, and slots whose
-//! block they hold.
+//! Pages of the NVM level that its device cannot return: at a start, and in slots that are filled.
 //!
 //! How: the mapping shows a pattern in the place of such a page, which matches no checksum. At a
 //! start a page of headers is written anew from the copies of these, and a page of copies from the
-//! headers. The mark stays unknown until a sync covers what was found. A block whose page is lost is
-//! a damaged one; its slot is used again once the device took the page.
+//! headers. The mark stays unknown until a sync covers what was found. A block whose page is lost
+//! is a damaged one; its slot is used again once the device took the page.
 //! Invariant: what is lost is never taken for what power loss tore, since an older version would
 //! come back; nothing is stored in a lost page that was not restored.
 //! Cost: at a start one access per page of headers; afterwards a flag per block that is placed.

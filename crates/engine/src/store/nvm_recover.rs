@@ -2,9 +2,9 @@
 //!
 //! How: the disk is synced first, so that what is read is also durable. Data newer than the mark is
 //! verified, since a header can reach the device before its data; data up to the mark is verified
-//! when it is read. Without a mark it is not known what was durable: all data counts, since an older
-//! version would come back. A damaged header is written again from its copy. Of several copies of a block
-//! the newest wins; the others retire.
+//! when it is read. Without a mark it is not known what was durable: all data counts, since an
+//! older version would come back. A damaged header is written again from its copy. Of several
+//! copies of a block the newest wins; the others retire.
 //! Invariant: a header of which nothing is known leaves every block undecided, since an older
 //! record of its block would come back; it stays until that is kept. Winners beyond the slot count
 //! get overflow slots.
