@@ -17,6 +17,7 @@
 //! when the last is answered where answers take longer than the pause between two.
 
 use super::entries::Plan;
+use super::overlap::{self, Carried, Log, Span};
 use super::pauses::{Pauses, Probe};
 use super::report::{ROUNDS_MET, Report, Spread};
 use super::servers::{self, MemoryFolder, Server};
@@ -24,7 +25,7 @@ use super::{Arguments, fio, pauses};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Volumes that stream, and bytes of each.
@@ -38,8 +39,9 @@ const CONFIG: &str = "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
     [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n";
 /// The goals: p99.9 and p99 with load over alone at most, streams kept at least.
 const GOALS: [f64; 3] = [1.5, 1.3, 0.85];
-/// Seconds that the streams run before and after what is measured beside them.
-const MARGIN: u32 = 2;
+/// Seconds that the streams run longer than the critical volume is measured: it starts and ramps
+/// behind their start, and they outlast it. None of them counts; see [`super::overlap`].
+const MARGIN: u32 = 4;
 
 /// One server with seven exports, the critical one first.
 struct Arm {
@@ -69,8 +71,7 @@ struct Latency {
 struct Outcome {
     alone: Latency,
     loaded: Latency,
-    bulk_alone: f64,
-    bulk_loaded: f64,
+    bulk: Carried,
     /// The machine's longest pause while the critical volume was measured, alone and with load, in
     /// microseconds.
     paused: [f64; 2],
@@ -82,7 +83,7 @@ impl Outcome {
         [
             self.loaded.p999 / self.alone.p999,
             self.loaded.p99 / self.alone.p99,
-            self.bulk_loaded / self.bulk_alone,
+            self.bulk.loaded / self.bulk.alone,
         ]
     }
 
@@ -114,7 +115,7 @@ pub(crate) fn measure(
         for turn in 0..arms.len() {
             let index = (turn + round as usize) % arms.len();
             arms[index].set_running(true)?;
-            let (document, outcome) = one(plan.root, &arms[index], arguments, round)?;
+            let (document, outcome) = one(plan, &arms[index], arguments, round)?;
             arms[index].set_running(false)?;
             process::say(&format!(
                 "round {} of {}: {}: p99 {:.0} us alone, {:.0} us with load; p99.9 {:.0} and \
@@ -126,8 +127,8 @@ pub(crate) fn measure(
                 outcome.loaded.p99,
                 outcome.alone.p999,
                 outcome.loaded.p999,
-                outcome.bulk_alone,
-                outcome.bulk_loaded
+                outcome.bulk.alone,
+                outcome.bulk.loaded
             ));
             raw.push(json!({
                 "server": arms[index].name, "round": round, "fio": document,
@@ -224,35 +225,37 @@ fn bytes() -> impl Iterator<Item = u64> {
 }
 
 fn one(
-    root: &Path,
+    plan: &Plan<'_>,
     arm: &Arm,
     arguments: &Arguments,
     round: u32,
 ) -> Result<(Value, Outcome), Failure> {
     let seed = arguments.seed + u64::from(round);
-    let seconds = arguments.seconds;
-    let probe = Probe::start(root, arguments.realtime);
-    let alone = process::json(&mut critical(root, arm, arguments, seed));
+    let seconds = arguments.seconds + MARGIN;
+    let probe = Probe::start(plan.root, arguments.realtime);
+    let alone = process::json(&mut critical(plan.root, arm, arguments, seed));
     let paused_alone = probe.end();
     let alone = alone?;
-    let bulk_alone = process::json(&mut bulk(root, arm, seconds + MARGIN, seed))?;
-    let mut streams = bulk(root, arm, seconds + 2 * MARGIN, seed);
-    let streams = Running::start(&mut streams)?;
-    let probe = Probe::start(root, arguments.realtime);
-    let loaded = process::json(&mut critical(root, arm, arguments, seed));
+    let bulk_alone = process::json(&mut bulk(plan, arm, seconds, seed))?;
+    let log_alone = Log::take(&logs(plan), &bulk_alone)?;
+    let streams = Running::start(&mut bulk(plan, arm, seconds, seed))?;
+    let probe = Probe::start(plan.root, arguments.realtime);
+    let loaded = process::json(&mut critical(plan.root, arm, arguments, seed));
     let paused = [paused_alone, probe.end()];
     let loaded = loaded?;
     let bulk_loaded = streams.document()?;
-    let outcome = Outcome {
-        alone: latency(&alone)?,
-        loaded: latency(&loaded)?,
-        bulk_alone: megabytes(&bulk_alone)?,
-        bulk_loaded: megabytes(&bulk_loaded)?,
-        paused,
-    };
+    let log_loaded = Log::take(&logs(plan), &bulk_loaded)?;
+    let carried = overlap::carried(&log_alone, &log_loaded, Span::measured(&loaded)?)?;
+    let outcome =
+        Outcome { alone: latency(&alone)?, loaded: latency(&loaded)?, bulk: carried, paused };
     let document = json!({
         "alone": alone["jobs"], "bulk_alone": bulk_alone["jobs"],
         "loaded": loaded["jobs"], "bulk_loaded": bulk_loaded["jobs"],
+        // The jobs' own rates are over their whole runs.
+        "bulk_while_measured": {
+            "from_ms": carried.counted.from_ms, "until_ms": carried.counted.until_ms,
+            "alone_mb_per_second": carried.alone, "loaded_mb_per_second": carried.loaded,
+        },
     });
     Ok((document, outcome))
 }
@@ -307,17 +310,23 @@ fn critical(root: &Path, arm: &Arm, arguments: &Arguments, seed: u64) -> Command
 }
 
 /// Three volumes written in order and three read, eight requests in flight each.
-fn bulk(root: &Path, arm: &Arm, seconds: u32, seed: u64) -> Command {
-    let mut fio = process::command("fio", root);
+fn bulk(plan: &Plan<'_>, arm: &Arm, seconds: u32, seed: u64) -> Command {
+    let mut fio = process::command("fio", plan.root);
     fio.args(["--ioengine=nbd", "--bs=256k", "--iodepth=8", "--time_based"]);
     fio.arg("--output-format=json").arg(format!("--size={BULK_BYTES}"));
     fio.arg(format!("--runtime={seconds}")).arg(format!("--randseed={seed}"));
-    for index in 1..=BULK {
+    for (index, log) in (1..=BULK).zip(logs(plan)) {
         let rw = if index % 2 == 0 { "read" } else { "write" };
         fio.arg(format!("--name={}", volume(index))).arg(format!("--rw={rw}"));
         fio.arg(format!("--uri={}", arm.uris[index]));
+        Log::ask(&mut fio, &log);
     }
     fio
+}
+
+/// Where fio logs the requests of each stream.
+fn logs(plan: &Plan<'_>) -> [PathBuf; BULK] {
+    std::array::from_fn(|index| plan.work.join(format!("streams-{}", volume(index + 1))))
 }
 
 /// The worse of reads and writes, by percentile.
@@ -332,15 +341,6 @@ fn latency(document: &Value) -> Result<Latency, Failure> {
     };
     let worse = |percentile: &str| micros(percentile).map(|(read, write)| read.max(write));
     Ok(Latency { p50: worse("50.000000")?, p99: worse("99.000000")?, p999: worse("99.900000")? })
-}
-
-fn megabytes(document: &Value) -> Result<f64, Failure> {
-    let jobs = document["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let bytes =
-        |job: &Value| Some(job["read"]["bw_bytes"].as_f64()? + job["write"]["bw_bytes"].as_f64()?);
-    let sum: Option<f64> = jobs.iter().map(bytes).sum();
-    let sum = sum.filter(|sum| *sum > 0.0);
-    sum.map(|sum| sum / 1e6).ok_or_else(|| Failure::new("fio printed no bytes of the streams"))
 }
 
 fn report(arms: &[Arm], outcomes: &[Vec<Outcome>], paused: &[Pauses]) -> Report {
@@ -366,7 +366,7 @@ fn report(arms: &[Arm], outcomes: &[Vec<Outcome>], paused: &[Pauses]) -> Report 
             pair(|latency| latency.p999),
             p99.fraction(),
             p999.fraction(),
-            spread(&|outcome| outcome.bulk_alone).whole(),
+            spread(&|outcome| outcome.bulk.alone).whole(),
             kept.fraction()
         );
     }
@@ -375,7 +375,8 @@ fn report(arms: &[Arm], outcomes: &[Vec<Outcome>], paused: &[Pauses]) -> Report 
         "\nOf reads and writes the worse counts. Goals: p99.9 ratio at most {}, p99 ratio at most \
          {}, streams kept at least {}. Before each round the idle machine itself took {} % of the \
          processors' time in pauses of 0.1 ms and more, the longest of {:.1} ms: a percentile \
-         beyond that share is as much the machine's as the server's.",
+         beyond that share is as much the machine's as the server's. Streams are counted only \
+         while the critical volume was measured, and alone in the same part of their run.",
         GOALS[0],
         GOALS[1],
         GOALS[2],
@@ -442,19 +443,18 @@ fn ratios(outcomes: &[Outcome]) -> [Spread; 3] {
 mod tests {
     use super::*;
 
-    /// Goal: the worse direction counts, streams add up, and a document without figures is refused.
+    /// Goal: the worse direction counts, and a document without figures is refused.
     /// Method: documents by hand.
     #[test]
     fn figures_are_found() {
         let of = |ns: u64| {
             let ns = json!({ "50.000000": ns, "99.000000": 2 * ns, "99.900000": 3 * ns });
-            json!({ "lat_ns": { "percentile": ns }, "bw_bytes": 1_000_000 })
+            json!({ "lat_ns": { "percentile": ns } })
         };
         let document = json!({ "jobs": [{ "read": of(1000), "write": of(5000) }] });
         let found = latency(&document).expect("figures");
         assert_eq!((found.p50, found.p99, found.p999), (5.0, 10.0, 15.0));
-        assert_eq!(megabytes(&document).expect("figures"), 2.0);
-        assert!(latency(&json!({ "jobs": [{}] })).is_err() && megabytes(&json!({})).is_err());
+        assert!(latency(&json!({ "jobs": [{}] })).is_err());
     }
     /// Goal: a bar is met where four rounds of five meet it, whatever the median is, and a round in
     /// which the machine paused longer than the figure is marked and counted. Method: five rounds
@@ -466,8 +466,11 @@ mod tests {
             Outcome {
                 alone: latency(100.0),
                 loaded: latency(p99),
-                bulk_alone: 1000.0,
-                bulk_loaded: 900.0,
+                bulk: Carried {
+                    alone: 1000.0,
+                    loaded: 900.0,
+                    counted: Span { from_ms: 0, until_ms: 1 },
+                },
                 paused: [0.0, paused],
             }
         };

@@ -20,6 +20,7 @@ mod limits;
 mod live;
 mod machine;
 mod meter;
+mod overlap;
 mod pauses;
 mod plot;
 mod printed;
