@@ -82,9 +82,9 @@ pub struct Window {
     pub from: Nanos,
     /// Requests at this time and later are left out.
     pub until: Nanos,
-    /// How many requests of the trace are passed over, before times are looked at.
+    /// How many of the requests within these times are passed over.
     pub first: u64,
-    /// How many requests follow at most, before times are looked at.
+    /// How many of those that follow are kept at most.
     pub count: u64,
 }
 
@@ -98,7 +98,8 @@ impl Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cutter {
     window: Window,
-    seen: u64,
+    /// Requests so far that lie within the window's times.
+    within: u64,
     origin: Option<Nanos>,
 }
 
@@ -108,20 +109,22 @@ impl Cutter {
     pub fn new(window: Window) -> Cutter {
         // A window that begins by time begins then, even if its first request comes later.
         let origin = (window.from > Nanos::ZERO).then_some(window.from);
-        Cutter { window, seen: 0, origin }
+        Cutter { window, within: 0, origin }
     }
 
     /// Appends to `part` what of `records`, which follow those of the last call, lies in the
     /// window, and says whether more can.
     pub fn select(&mut self, records: &[Record], part: &mut Vec<Record>) -> bool {
         for record in records {
-            let index = self.seen;
-            self.seen += 1;
-            let behind = index.checked_sub(self.window.first);
+            if record.at < self.window.from {
+                continue;
+            }
+            let behind = self.within.checked_sub(self.window.first);
             if record.at >= self.window.until || behind.is_some_and(|at| at >= self.window.count) {
                 return false;
             }
-            if behind.is_some() && record.at >= self.window.from {
+            self.within += 1;
+            if behind.is_some() {
                 let origin = *self.origin.get_or_insert(record.at);
                 part.push(Record { at: record.at.since(origin), ..*record });
             }
@@ -204,5 +207,10 @@ mod tests {
         assert_eq!(cut(Window { first: 9, ..Window::ALL }), [0]);
         assert_eq!(cut(Window { count: 0, ..Window::ALL }), Vec::<u64>::new());
         assert_eq!(cut(Window { first: 4, until, ..Window::ALL }), [0]);
+        // Numbers count the requests within the times.
+        let late = Window { from: Nanos(50), ..Window::ALL };
+        assert_eq!(cut(Window { count: 2, ..late }), [0, 10]);
+        assert_eq!(cut(Window { first: 2, count: 2, ..late }), [20, 30]);
+        assert_eq!(cut(Window { first: 1, count: 9, from, until }), [15]);
     }
 }

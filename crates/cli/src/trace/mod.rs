@@ -99,10 +99,10 @@ Examples:
         /// Leave out requests at this time of the trace and later
         #[arg(long, value_name = "TIME")]
         until: Option<Time>,
-        /// Pass over this many requests
+        /// Pass over this many of the requests within these times
         #[arg(long, value_name = "N", default_value_t = 0)]
         first: u64,
-        /// Keep at most this many requests
+        /// Keep at most this many of those that follow
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
