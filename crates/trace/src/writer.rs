@@ -310,8 +310,11 @@ impl<W: Write> Writer for Oracle<W> {
             let (Ok(seconds), Ok(size)) =
                 (u32::try_from(record.at.as_secs()), u32::try_from(record.length))
             else {
-                let what = "oracle-general has 32 bits for seconds and for sizes";
-                return Err(unsupported(format!("{what}; {record:?} needs more")));
+                let (at, length) = (record.at.as_secs(), record.length);
+                return Err(unsupported(format!(
+                    "oracle-general has 32 bits for seconds and for sizes; a request of {length} \
+                     bytes at {at} s needs more"
+                )));
             };
             let mut bytes = [0xff; crate::oracle::RECORD_BYTES];
             bytes[..4].copy_from_slice(&seconds.to_le_bytes());

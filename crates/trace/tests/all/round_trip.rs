@@ -128,7 +128,7 @@ fn unfinished_traces_leave_nothing() {
 }
 
 /// Goal: what a format cannot hold is refused in words. Method: formats that are only read, objects
-/// to fio, objects of several volumes to oracleGeneral.
+/// to fio, objects of several volumes to oracleGeneral, and a time that it has no room for.
 #[test]
 fn what_does_not_fit_is_refused() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -138,4 +138,8 @@ fn what_does_not_fit_is_refused() {
     }
     let mut trace = create(&path, Format::OracleGeneral, Unit::Objects).expect("a file");
     assert!(trace.write(&drawn(6, 100, 2)).is_err());
+    let late = Record { at: Nanos::from_secs(1 << 32), ..drawn(6, 1, 1)[0] };
+    let late = Record { operation: Operation::Read, ..late };
+    let error = trace.write(&[late]).expect_err("it has 32 bits for seconds").to_string();
+    assert!(error.contains("at 4294967296 s") && !error.contains("Record {"), "{error}");
 }
