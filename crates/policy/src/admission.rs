@@ -57,10 +57,10 @@ impl AdmissionKind {
         }
     }
 
-    /// The filter of that name.
+    /// The filter of that name, in any case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
     /// A fresh filter for a level of `slots` slots.

@@ -46,11 +46,11 @@ impl EvictionKind {
         }
     }
 
-    /// The policy of that name; `s3-fifo`, as its authors write it, is `s3fifo`.
+    /// The policy of that name, in any case; `S3-FIFO`, as its authors write it, is `s3fifo`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let name = if name == "s3-fifo" { "s3fifo" } else { name };
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        let name = if name.eq_ignore_ascii_case("s3-fifo") { "s3fifo" } else { name };
+        Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
     /// A fresh ranking for `slots` slots.
@@ -160,5 +160,29 @@ impl Eviction for Ranking {
             Ranking::Lru(lru) => lru.memory_bytes(),
             Ranking::Other(other) => other.memory_bytes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::AdmissionKind;
+
+    /// Goal: names are read in any case and with their authors' hyphen, and no other word is.
+    /// Method: every name, as written by its authors and in this project, and words beside them.
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let written =
+            [("LRU", "lru"), ("Fifo", "fifo"), ("S3FIFO", "s3fifo"), ("S3-FIFO", "s3fifo")];
+        for (text, name) in written.into_iter().chain([("s3-fifo", "s3fifo"), ("ARC", "arc")]) {
+            assert_eq!(EvictionKind::from_name(text).map(EvictionKind::name), Some(name), "{text}");
+        }
+        for kind in EvictionKind::ALL {
+            assert_eq!(EvictionKind::from_name(&kind.name().to_uppercase()), Some(kind));
+        }
+        for bad in ["", "l-ru", "LRU ", "s3--fifo", "mru"] {
+            assert_eq!(EvictionKind::from_name(bad), None, "{bad}");
+        }
+        assert_eq!(AdmissionKind::from_name("Second-Miss"), Some(AdmissionKind::SecondMiss));
     }
 }

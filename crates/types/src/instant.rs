@@ -87,30 +87,57 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// Reads a span such as `5s`, `250ms`, `40us`, `2m`, `1h` or `30d`.
+/// Digits behind the point of a time: a nanosecond of a day has fewer.
+const FRACTION_DIGITS_MAX: usize = 18;
+
+/// Reads a span such as `5s`, `1.5s`, `250ms`, `40us`, `2m` (or `2min`), `1h` or `30d`.
 ///
 /// # Errors
 /// A sentence that names the text and the accepted units.
 pub fn parse_duration(text: &str) -> Result<Nanos, String> {
     let trimmed = text.trim();
-    let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(digits);
-    let scale = UNITS.iter().find(|(name, _)| *name == unit.trim()).map(|(_, scale)| *scale);
-    match (number.parse::<u64>(), scale) {
-        (Ok(count), Some(scale)) => count.checked_mul(scale).map(Nanos).ok_or_else(|| {
-            let mut message = text.to_string();
-            message.push_str(" is too long a time");
-            message
-        }),
+    let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+    let end = trimmed.find(|c| !is_of_number(c)).unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(end);
+    let unit = if unit.trim() == "min" { "m" } else { unit.trim() };
+    let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
+    let whole_digits = number.find('.').unwrap_or(number.len());
+    let (whole, fraction) = number.split_at(whole_digits);
+    let nanos = scale.zip(fraction_nanos(fraction, scale.unwrap_or(0)));
+    match (whole.parse::<u64>(), nanos) {
+        (Ok(count), Some((scale, rest))) => {
+            let nanos = count.checked_mul(scale).and_then(|nanos| nanos.checked_add(rest));
+            nanos.map(Nanos).ok_or_else(|| {
+                let mut message = text.to_string();
+                message.push_str(" is too long a time");
+                message
+            })
+        }
         _ => {
             let mut message = String::from("`");
             message.push_str(text);
             message.push_str(
-                "` is not a time; write a whole number and d, h, m, s, ms, us or ns, such as `5s`",
+                "` is not a time; write a number and d, h, m, s, ms, us or ns, such as `5s` or \
+                 `1.5s`, to whole nanoseconds",
             );
             Err(message)
         }
     }
+}
+
+/// What `.25` is of a unit of `scale` nanoseconds; nothing for no fraction, and `None` where it is
+/// no fraction or no whole number of nanoseconds.
+fn fraction_nanos(fraction: &str, scale: u64) -> Option<u64> {
+    let Some(digits) = fraction.strip_prefix('.') else {
+        return fraction.is_empty().then_some(0);
+    };
+    if digits.is_empty() || digits.len() > FRACTION_DIGITS_MAX {
+        return None;
+    }
+    let ten_to_digits = 10u128.pow(digits.len() as u32);
+    let scaled = u128::from(digits.parse::<u64>().ok()?) * u128::from(scale);
+    let is_whole = scaled.is_multiple_of(ten_to_digits);
+    is_whole.then(|| u64::try_from(scaled / ten_to_digits).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -126,5 +153,31 @@ mod tests {
         for bad in ["", "5", "s", "5 parsecs", "99999999999999999999s", "-5s"] {
             assert!(parse_duration(bad).is_err(), "{bad} must be refused");
         }
+    }
+
+    /// Goal: fractions and `min` are read to the nanosecond, and what is none of a whole number of
+    /// nanoseconds is refused. Method: texts beside their nanoseconds; bad ones, too many digits
+    /// among them.
+    #[test]
+    fn fractions_are_exact() {
+        let cases = [
+            ("1.5s", 1_500_000_000),
+            ("0.5s", 500_000_000),
+            ("1.5us", 1_500),
+            ("2.000000001 s", 2_000_000_001),
+            ("0.25d", 21_600_000_000_000),
+            ("1.50ns00", 0),
+            ("1min", 60_000_000_000),
+            ("1.5min", 90_000_000_000),
+            ("1.0ns", 1),
+        ];
+        for (text, nanos) in cases {
+            assert_eq!(parse_duration(text).ok(), (nanos > 0).then_some(Nanos(nanos)), "{text}");
+        }
+        let long = "0.00000000000000000000000000000000000000000000001s";
+        for bad in ["1.5ns", ".5s", "1.s", "1..5s", "1.2.3s", "1,5s", "1e3s", "999999.5d", long] {
+            assert!(parse_duration(bad).is_err(), "{bad} must be refused");
+        }
+        assert!(parse_duration("213503.9d").is_ok());
     }
 }
