@@ -82,7 +82,8 @@ impl RecordedLink {
     /// A link: what it is called in the document, and what it carried.
     ///
     /// # Errors
-    /// [`Unfit`] when it is too short, or carries the same in every interval.
+    /// [`Unfit`] when it is too short, carries the same in every interval, or has
+    /// intervals of unequal length.
     pub fn new(name: String, trace: LinkTrace) -> Result<Self, Unfit> {
         links::check(&trace)?;
         Ok(RecordedLink { name, trace })

@@ -2,6 +2,7 @@
 //!
 //! Invariant: each reason names the bound and what was found. Not for: files that cannot be read.
 
+use layby_types::Nanos;
 use std::fmt;
 
 /// See the file's header.
@@ -31,6 +32,13 @@ pub enum Unfit {
         /// Bytes per second.
         bytes_per_second: u64,
     },
+    /// A link whose lines hold for times that differ.
+    Uneven {
+        /// The shortest of them.
+        shortest: Nanos,
+        /// The longest of them.
+        longest: Nanos,
+    },
 }
 
 /// Pages of 4 KiB in a MiB.
@@ -55,6 +63,13 @@ impl fmt::Display for Unfit {
                 f,
                 "it carries {bytes_per_second} bytes per second in every interval, so no forecast \
                  errs and there is nothing to compare"
+            ),
+            Unfit::Uneven { shortest, longest } => write!(
+                f,
+                "its lines hold from {} s to {} s; forecasts, means and requests count in \
+                 intervals of one length",
+                shortest.as_secs_f64(),
+                longest.as_secs_f64()
             ),
         }
     }

@@ -280,8 +280,13 @@ fn link(path: &Path) -> Result<RecordedLink, Report> {
     })?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     RecordedLink::new(name, trace).map_err(|cause| {
-        unfit(format!("cannot forecast the link of `{}`", path.display()), cause)
-            .hint("record it for longer, or while something is uploaded; see docs/traces.md, Links")
+        let hint = match cause {
+            Unfit::Uneven { .. } => {
+                "write a line for every second, say, with what the link carried in it"
+            }
+            _ => "record it for longer, or while something is uploaded; see docs/traces.md, Links",
+        };
+        unfit(format!("cannot forecast the link of `{}`", path.display()), cause).hint(hint)
     })
 }
 

@@ -59,11 +59,21 @@ fn draw(shape: LinkShape, seed: u64, part: u32) -> LinkTrace {
     LinkSpec { parameters, seconds: seconds / part, interval_seconds, seed }.draw()
 }
 
+/// Intervals of a recorded link differ by at most this part of the longest.
+const UNEVEN_PART: u64 = 1000;
+
 /// Whether forecasts can be told apart on a link, and requests be put.
 pub(crate) fn check(trace: &LinkTrace) -> Result<(), Unfit> {
     let (intervals, least) = (trace.samples.len(), measure::INTERVALS_MIN);
     if intervals < least {
         return Err(Unfit::Short { intervals, least });
+    }
+    let lines = trace.samples.windows(2).map(|pair| pair[1].at - pair[0].at);
+    let (shortest, longest) = (lines.clone().min(), lines.max());
+    let (shortest, longest) = shortest.zip(longest).expect("it is longer than two intervals");
+    // Times that were rounded when they were written differ by less.
+    if longest.0 - shortest.0 > longest.0 / UNEVEN_PART {
+        return Err(Unfit::Uneven { shortest, longest });
     }
     let bytes_per_second = trace.samples[0].bytes_per_second;
     let is_even = trace.samples.iter().all(|one| one.bytes_per_second == bytes_per_second);

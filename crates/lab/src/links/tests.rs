@@ -75,8 +75,8 @@ fn link(rates: impl Iterator<Item = u64>) -> LinkTrace {
 }
 
 /// Goal: a link that says nothing is refused, and no figure without a meaning is printed as a
-/// number. Method: links that are short, dead and constant; one that naive foresees five intervals
-/// ahead without an error; one that is dead but for its first interval.
+/// number. Method: links that are short, dead, constant and of unequal intervals; one that naive
+/// foresees five intervals ahead without an error; one that is dead but for its first interval.
 #[test]
 fn links_without_a_meaning_have_no_figures() {
     let refused = |trace| RecordedLink::new("link".into(), trace).expect_err("it says nothing");
@@ -84,6 +84,19 @@ fn links_without_a_meaning_have_no_figures() {
     let even = |bytes_per_second| Unfit::Even { bytes_per_second };
     assert_eq!(refused(link((0..500).map(|_| 0))), even(0));
     assert_eq!(refused(link((0..500).map(|_| 7))), even(7));
+    // Half as long every tenth time; times that were rounded to a microsecond pass.
+    let spaced = |nanos: fn(u64) -> u64| {
+        let mut trace = link((0..500).map(|step| 1_000_000 * (1 + step % 5)));
+        (0..)
+            .zip(&mut trace.samples)
+            .for_each(|(step, one)| one.at = layby_types::Nanos(nanos(step)));
+        RecordedLink::new("link".into(), trace)
+    };
+    let halved = spaced(|step| 1_000_000_000 * step - 500_000_000 * (step / 10));
+    let second = layby_types::Nanos::from_secs(1);
+    let uneven = Unfit::Uneven { shortest: layby_types::Nanos(second.0 / 2), longest: second };
+    assert_eq!(halved.err(), Some(uneven));
+    assert_eq!(spaced(|step| 333_333_333 * step / 1000 * 1000).err(), None);
     let fives = link((0..500).map(|step| 1_000_000 * (1 + step % 5)));
     let once = link((0..500).map(|step| u64::from(step == 0)));
     let links = [("fives", fives), ("once", once)].map(|(name, trace)| {
