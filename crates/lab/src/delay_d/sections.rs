@@ -91,12 +91,12 @@ fn visible(seen: &Seen) -> f64 {
     (seen.copies_per_page() * 1e6).max(1.0).log10()
 }
 
-fn chart(groups: Vec<String>, rows: &[&Row]) -> Chart {
+fn chart(across: &str, groups: Vec<String>, rows: &[&Row]) -> Chart {
     let bars = Discarding::ALL.iter().enumerate();
     let bars = bars.map(|(at, d)| series(d.name(), rows.iter().map(|row| visible(&row[at]))));
     Chart {
         axis: "copies per million written, log10".into(),
-        across: "scenario, or where the device begins to clean".into(),
+        across: across.into(),
         groups,
         series: bars.collect(),
         ..Chart::default()
@@ -133,7 +133,7 @@ fn copies(results: &Results) -> Section {
              invalid some seconds sooner."
                 .into(),
         ],
-        chart: Some(chart(groups, &rows)),
+        chart: Some(chart("scenario", groups, &rows)),
         table: Some(table),
     }
 }
@@ -180,7 +180,7 @@ fn queue(results: &Results) -> Section {
              each command makes the side late that sends more of them."
                 .into(),
         ],
-        chart: Some(chart(groups.collect(), &rows)),
+        chart: Some(chart("how discards act", groups.collect(), &rows)),
         table: Some(table),
     }
 }
@@ -315,7 +315,7 @@ fn threshold(results: &Results) -> Section {
              is filled to 86 %), so that all clean all the time.",
             f64::from(AHEAD_FREE_PERMILLE) / 10.0
         )],
-        chart: Some(chart(groups.collect(), &drawn)),
+        chart: Some(chart("where the device begins to clean", groups.collect(), &drawn)),
         table: Some(table),
     }
 }

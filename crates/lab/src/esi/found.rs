@@ -41,7 +41,7 @@ pub(super) fn all(runs: &[Run]) -> Vec<Measurement> {
         ),
         not(
             "finding 3: a larger cache",
-            "slower: 197 GB than 99, 3200 no better than 985",
+            "slower: 197 MB than 99, 3200 MB no better than 985",
             "the paper's gateway walks its cache; nothing in a model would",
         ),
     ];
