@@ -23,11 +23,9 @@ use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
-    Address, Admission, AllowRule, Amount, Bandwidth, DIR_DEFAULT, IoChoice, LimitsConfig, Name,
-    Percent, Size, Time,
-};
-use layby_daemon::config::{
-    CloneSource, CompressionChange, CompressionChoice, KeySource, UplinkWindow,
+    Address, Admission, AllowRule, Amount, Bandwidth, CloneSource, CompressionChange,
+    CompressionChoice, DIR_DEFAULT, IoChoice, KeySource, LimitsConfig, Name, Percent, SHARDS_MAX,
+    SHARDS_MIN, Size, Time, UplinkWindow,
 };
 use layby_daemon::logging::LogFormat;
 use std::path::PathBuf;
@@ -117,7 +115,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) volume_root: Vec<PathBuf>,
     /// Threads of the data path, fixed for the node's life [default: one per two cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8)
+          .range(i64::from(SHARDS_MIN)..=i64::from(SHARDS_MAX)))]
     pub(crate) shards: Option<u8>,
     /// On a node's first start, give up what its levels' files and devices hold
     #[arg(long)]
@@ -785,6 +784,9 @@ mod tests {
             "lab run wear --json",
             "lab run wear --csv",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
+            "trace generate z.csv --read-percent 70 --interval 1.5us",
+            "trace cut a b.csv --from 0.5s --until 1min",
+            "replay t --policy LRU,S3FIFO,S3-FIFO,ARC,Belady",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));
             assert!(Layby::try_parse_from(words).is_ok(), "{line}");

@@ -39,7 +39,7 @@ pub(super) struct GenerateArguments {
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     length: Size,
     /// Reads among the requests; the others write
-    #[arg(long, value_name = "PERCENT", default_value = "70%")]
+    #[arg(long, value_name = "PERCENT", default_value = "70%", value_parser = percent)]
     read_percent: Percent,
     /// Time from one request to the next
     #[arg(long, value_name = "TIME", default_value = "100us")]
@@ -71,6 +71,16 @@ enum ShapeArgument {
     Sequential,
     HotCold,
     Mixed,
+}
+
+/// The flag's name says percent, so a bare number is one, too.
+fn percent(text: &str) -> Result<Percent, String> {
+    match text.ends_with('%') {
+        true => text.parse(),
+        false => format!("{text}%").parse().map_err(|_| {
+            format!("`{text}` is not a percentage; write `0%` to `100%`, such as `25%`")
+        }),
+    }
 }
 
 /// A flag of other shapes than the wanted one that was given all the same.
