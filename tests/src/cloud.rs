@@ -81,7 +81,7 @@ impl World {
     #[must_use]
     pub fn refused(&self, name: &str) -> crate::Refusal {
         let started = Node::try_start(&self.dir(name), &self.options(""));
-        started.err().expect("the start is refused")
+        started.expect_err("the start is refused")
     }
 
     /// A node with a new volume.
