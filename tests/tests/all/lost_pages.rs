@@ -133,7 +133,7 @@ impl Places {
             for block in 0..BLOCKS {
                 let wanted = content(volume, block, 2);
                 let blocks = bytes.chunks(BLOCK).enumerate().skip(data_first);
-                let page = blocks.filter(|(_, it)| *it == wanted).map(|(page, _)| page).last();
+                let page = blocks.filter(|(_, it)| *it == wanted).map(|(page, _)| page).next_back();
                 data.extend(page.map(|page| ((volume, block), page)));
             }
         }

@@ -17,7 +17,7 @@ use std::path::Path;
 use super::{CATALOG_BYTES_MAX, CATALOG_FILE_NAME};
 
 /// The file within the node's directory.
-pub const LAST_FILE_NAME: &str = "catalog.last";
+pub(crate) const LAST_FILE_NAME: &str = "catalog.last";
 /// The same, while it is written.
 const STAGED_NAME: &str = "catalog.last.new";
 const FILE: Checked =
