@@ -517,12 +517,11 @@ impl Core {
                 self.take_store_events(io);
             }
             // What a store says while it is answered counts too.
-            self.end_deadlock(io);
             while self.take_store_events(io) || self.tell_forgets(io) {}
             self.end_owed();
             self.release_held();
             self.send_discards(io);
-            if self.queue.is_empty() && !self.tell_next() {
+            if self.queue.is_empty() && !self.tell_next() && !self.end_deadlock(io) {
                 break;
             }
         }

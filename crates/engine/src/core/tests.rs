@@ -15,6 +15,7 @@ mod moves;
 mod observing;
 mod older;
 mod remote;
+mod scarce;
 mod stops;
 mod stuck;
 mod tails;

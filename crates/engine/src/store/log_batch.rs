@@ -111,12 +111,14 @@ impl LogStore {
         self.end_syncs(&refused, Err(kind));
     }
 
-    /// Refuses forgets that wait for a segment, if there is none to be had.
-    pub(crate) fn refuse_stuck_forgets(&mut self, io: &mut dyn Io) {
-        if self.forgets.is_stuck && self.free_segments.is_empty() {
+    /// Refuses forgets that wait for a segment, if there is none to be had; true when it did.
+    pub(crate) fn refuse_stuck_forgets(&mut self, io: &mut dyn Io) -> bool {
+        let is_stuck = self.forgets.is_stuck && self.free_segments.is_empty();
+        if is_stuck {
             self.refuse_forgets(ErrorKind::Retry);
             self.pump(io);
         }
+        is_stuck
     }
 
     fn start_batch(&mut self, io: &mut dyn Io, stream: Stream) {

@@ -404,6 +404,11 @@ impl NvmStore {
         self.sync_in_flight
     }
 
+    /// Whether a sync that was asked for waits for slots to be freed, and not for the device alone.
+    pub(crate) fn awaits_slots(&self) -> bool {
+        !self.behind.is_empty() || !self.frees_waiters.is_empty()
+    }
+
     /// Nobody can say when slots will be freed: stores that wait for one end with an error rather
     /// than never. What a store has placed until then a start would find: that is durable before it
     /// ends, and its slots are told with `Written`.

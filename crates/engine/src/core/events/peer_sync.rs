@@ -9,7 +9,7 @@
 use super::super::{Core, Home, Level, TICKET_OWN};
 use super::{OWN_BITS, OWN_PEER};
 use crate::io::Io;
-use crate::store::{PeerScope, SyncScope, Ticket};
+use crate::store::{NvmStore, PeerScope, SyncScope, Ticket};
 use layby_cache::OpId;
 use layby_cache::discards::DiscardCause;
 use layby_types::planted::{Plant, is_planted};
@@ -166,20 +166,23 @@ impl Core {
 
     /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
     /// which wait for a segment, or for forgets itself: what waits is refused instead, and the
-    /// checkpoint tries again. A sync of the NVM level under way may end that by itself.
-    pub(in crate::core) fn end_deadlock(&mut self, io: &mut dyn Io) {
-        let is_syncing = |level: &Level| matches!(level, Level::Nvm(nvm) if nvm.is_syncing());
-        if self.levels.iter().any(is_syncing) {
-            return;
+    /// checkpoint tries again. A sync of the NVM level under way may end that by itself. True when
+    /// something was refused. Call it when no event of a store and no action is pending: a sync
+    /// whose end the core does not know yet looks like one that never ends.
+    pub(in crate::core) fn end_deadlock(&mut self, io: &mut dyn Io) -> bool {
+        let Some(peer) = self.peer_sync.as_ref().filter(|peer| peer.has_no_homes()) else {
+            return false;
+        };
+        let nvm = self.levels.iter().find_map(|level| match level {
+            Level::Nvm(nvm) => Some(&**nvm),
+            _ => None,
+        });
+        let awaits_slots = peer.nvm_waiting && nvm.is_some_and(NvmStore::awaits_slots);
+        let is_syncing = nvm.is_some_and(NvmStore::is_syncing);
+        if self.is_recovering || is_syncing || !(awaits_slots || peer.owed.is_some()) {
+            return false;
         }
-        let waits_for_nvm =
-            |peer: &PeerSync| (peer.nvm_waiting || peer.owed.is_some()) && peer.has_no_homes();
-        if !self.is_recovering
-            && self.peer_sync.as_ref().is_some_and(waits_for_nvm)
-            && let Some(log) = self.log_mut()
-        {
-            log.refuse_stuck_forgets(io);
-        }
+        self.log_mut().is_some_and(|log| log.refuse_stuck_forgets(io))
     }
 
     pub(super) fn end_peer_sync(&mut self) {
