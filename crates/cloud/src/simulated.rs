@@ -236,6 +236,12 @@ pub struct SimWorld {
     pub duplicates: u64,
     /// Writes of the read cache that fail, of 100.
     pub cache_faults: u64,
+    /// Answers with bytes that the store has given.
+    pub answers: u64,
+    /// Which of these have one bit changed, by number.
+    pub flipped: Range<u64>,
+    /// Whose these were, in order.
+    pub flipped_keys: Vec<String>,
     /// The next write of the journal fails, or its next sync, or the next change of the map file.
     pub file_fault: Option<SimDeed>,
     /// A change of the map file has failed, and so do all later ones, as those of `local` do.
@@ -263,6 +269,9 @@ impl SimWorld {
             patience: 0,
             duplicates: 0,
             cache_faults: 0,
+            answers: 0,
+            flipped: 0..0,
+            flipped_keys: Vec::new(),
             file_fault: None,
             is_map_failed: false,
             deed: None,
@@ -462,13 +471,19 @@ impl SimWorld {
 
     /// The answer to a request for an object, which may be a wrong one now and then.
     fn falsified(&mut self, request: &Request, end: End) -> End {
-        let (Request::Get { .. }, End::Bytes(bytes, tag)) = (request, &end) else { return end };
+        let (Request::Get { key, .. }, End::Bytes(bytes, tag)) = (request, &end) else {
+            return end;
+        };
         if self.faults.hidden > 0 && self.rng.chance(self.faults.hidden, 100) {
             return failed(FaultKind::NotFound);
         }
         let is_range = matches!(request, Request::Get { range: Some(_), .. });
         if is_range && self.faults.short > 0 && self.rng.chance(self.faults.short, 100) {
             return failed(FaultKind::Short);
+        }
+        self.answers += 1;
+        if self.flipped.contains(&(self.answers - 1)) && !bytes.is_empty() {
+            return End::Bytes(self.flip(key, bytes), tag.clone());
         }
         let is_unsound = self.faults.unsound > 0 && !bytes.is_empty();
         if !is_unsound || !self.rng.chance(self.faults.unsound, 100) {
@@ -481,6 +496,15 @@ impl SimWorld {
         let mut bytes = bytes.to_vec();
         bytes[at] ^= 1;
         End::Bytes(bytes.into(), tag.clone())
+    }
+
+    /// These bytes with one bit changed.
+    fn flip(&mut self, key: &str, bytes: &Bytes) -> Bytes {
+        let at = self.rng.below(bytes.len() as u64) as usize;
+        self.flipped_keys.push(key.to_owned());
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 1 << self.rng.below(8);
+        bytes.into()
     }
 
     /// Of many objects, some may go before a removal fails.

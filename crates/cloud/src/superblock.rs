@@ -145,13 +145,14 @@ impl Superblock {
     /// From bytes, or `None` where they are damaged or of a later layout.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (json, rest) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
-        if rest != format!("crc32c {:08x}\n", crc32c(json.as_bytes())) {
-            return None;
-        }
         let known = FORMAT..=FORMAT_SNAPSHOTS;
         let is_known = |block: &Superblock| known.contains(&block.format) && block.is_sane();
-        serde_json::from_str(json).ok().filter(is_known)
+        serde_json::from_str(checked(bytes)?).ok().filter(is_known)
+    }
+
+    /// Whether these bytes are as they were put, of whatever layout.
+    pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+        checked(bytes).is_some()
     }
 
     /// Whether these are numbers that a volume can have, and go on from.
@@ -195,6 +196,12 @@ impl Superblock {
         let start = self.epochs.iter().rev().find(|start| start.first <= number)?;
         Some(SegmentName { number, epoch: start.epoch })
     }
+}
+
+/// The JSON of a superblock whose checksum holds.
+fn checked(bytes: &[u8]) -> Option<&str> {
+    let (json, rest) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+    (rest == format!("crc32c {:08x}\n", crc32c(json.as_bytes()))).then_some(json)
 }
 
 #[cfg(test)]

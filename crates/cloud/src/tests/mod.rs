@@ -7,6 +7,7 @@ mod conditions;
 mod cut;
 mod discards;
 mod fenced;
+mod flipped;
 mod hosted;
 mod lives;
 mod map_file;

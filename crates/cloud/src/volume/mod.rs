@@ -12,6 +12,7 @@
 //! Cost: a look-up in two trees per read, a page of journal per batch of writes.
 //! Not for: time, chance and I/O; see `host`.
 
+mod again;
 mod around;
 mod claims;
 mod clean;
@@ -193,6 +194,8 @@ enum Flight {
         bytes: Bytes,
         /// The first byte of it that is looked at.
         from: u64,
+        /// How often in a row what was found there was something else.
+        differed: u8,
     },
     CleanGet {
         from: u64,
@@ -408,7 +411,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.session.on_answer(&request, &flight);
             self.count_conflict(&request, &end);
             if let Flight::Superblock(step) = &flight
-                && self.is_missed(step, &end)
+                && self.is_missed(step, &request, &end)
             {
                 return self.ask_missed_again(request, flight);
             }
@@ -460,8 +463,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::CheckpointEncoded => self.on_checkpoint_encoded(end),
             Flight::CheckpointPut => self.on_checkpoint_put(),
             Flight::SnapshotPut { id } => self.on_snapshot_put(id),
-            Flight::Verify { put, key, bytes, from } => {
-                self.on_verified(put, key, (bytes, from), &end);
+            Flight::Verify { put, key, bytes, from, differed } => {
+                self.on_verified((put, key, differed), (bytes, from), &end);
             }
             Flight::CleanGet { from, number } => self.on_clean_get(number, from, end),
             Flight::Delete { number } => self.on_deleted(number),

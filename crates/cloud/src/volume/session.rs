@@ -10,9 +10,9 @@
 //! Cost: two requests per opening and six for the probe, one per segment that the node does not
 //! know, and one whenever the host wants to know whose the volume is.
 
+use super::again::STAYS_DAMAGED;
 use super::conditions::{CLAIM_REST, Conflicts, Probe, ProbeStep};
-use super::read::{FETCHES_AGAIN_MAX, PAUSE};
-use super::{Flight, Retry, Volume};
+use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, FaultKind, Request, Tag};
 use crate::map::{self, CloudMap, EARLIER};
 use crate::meta::Frame;
@@ -25,7 +25,7 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 
 /// Bytes of a segment fetched at first for its index: most indexes fit.
-const HEAD_BYTES: u64 = 64 << 10;
+pub(super) const HEAD_BYTES: u64 = 64 << 10;
 /// How long after a look that found no superblock the next one comes: a store that is consistent
 /// only in the end may not show for a moment what it has.
 const LOOK_AGAIN_REST: Nanos = Nanos::from_secs(1);
@@ -91,8 +91,8 @@ pub(super) struct Session {
     number: u64,
     /// Segments up to this one were found in the store, though no superblock names them.
     confirmed: u64,
-    /// How often in a row an object of the conversation was not found.
-    missed: u8,
+    /// How often in a row an object of the conversation was missing or damaged, see `again`.
+    pub(super) missed: u8,
     /// Since when requests fail without an answer: puts, and all others.
     down_since: [Option<Nanos>; 2],
     is_looking: bool,
@@ -223,33 +223,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.ask(request, Flight::Superblock(step));
     }
 
-    /// Whether a step of the conversation met an object that is missing and may be so for a moment
-    /// only: it is to be asked for again, as reads do.
-    pub(super) fn is_missed(&mut self, step: &Step, end: &End) -> bool {
-        let is_there = match step {
-            Step::Fetch => self.map.number > 0,
-            Step::Head { .. } => self.map.number < self.session.committed(),
-            Step::Checkpoint | Step::Confirm { .. } | Step::Recheck(_) => true,
-            Step::Before | Step::Compare | Step::After => self.session.current.is_some(),
-            Step::Probe(_) | Step::Propose | Step::Look { .. } => return false,
-        };
-        let is_missing = matches!(end, End::Failed(_)) && is_there && !self.session.is_lost();
-        let is_missed = is_missing && self.session.missed < FETCHES_AGAIN_MAX;
-        self.session.missed = if is_missed { self.session.missed + 1 } else { 0 };
-        is_missed
-    }
-
-    /// Asks once more for an object that was not found, after a back-off that doubles.
-    pub(super) fn ask_missed_again(&mut self, request: Request, flight: Flight) {
-        let pause = Nanos(PAUSE.0 << (self.session.missed - 1));
-        self.ask_later(pause, request, flight);
-    }
-
-    pub(super) fn ask_later(&mut self, pause: Nanos, request: Request, flight: Flight) {
-        let retry = Retry { flight, request, attempt: 0 };
-        self.resting.push((self.now.saturating_add(pause), retry));
-    }
-
     /// Another node has the volume: what it writes is newer, so that nothing of it is read here any
     /// more, in later lives of the node neither.
     pub(super) fn lose_to_other(&mut self, why: String) {
@@ -304,9 +277,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                     None if map::is_earlier(&bytes) => {
                         self.recheck(format!("the checkpoint in the store is not read: {EARLIER}"));
                     }
-                    None => self.recheck(
-                        "the checkpoint in the store is damaged, or another volume's".to_owned(),
-                    ),
+                    None => self.recheck(format!(
+                        "the checkpoint in the store is damaged, or another volume's; \
+                         {STAYS_DAMAGED}"
+                    )),
                 }
             }
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
@@ -358,9 +332,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.lose("the volume's superblock has vanished from the store".to_owned());
     }
 
+    /// What arrived changed each time that it was fetched, or is of a later version.
+    fn lose_damaged(&mut self, what: &str) {
+        self.lose(format!("{what} in the store is damaged; {STAYS_DAMAGED}"));
+    }
+
     fn on_found(&mut self, bytes: &[u8], tag: Option<Tag>) {
         let Some(block) = Superblock::decode(bytes) else {
-            return self.lose("the volume's superblock in the store is damaged".to_owned());
+            return self.lose_damaged("the volume's superblock");
         };
         if let Some(why) = self.taken_by_other(&block) {
             return self.lose_to_other(why);
@@ -505,7 +484,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.fetch_head(length as u64, true);
             }
             _ if self.is_beyond_committed() => self.claim(),
-            _ => self.recheck(format!("segment {next} in the store is damaged")),
+            _ => self.recheck(format!("segment {next} in the store is damaged; {STAYS_DAMAGED}")),
         }
     }
 
@@ -755,7 +734,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// taken, or another answer was.
     fn on_compared(&mut self, bytes: &[u8], tag: Option<Tag>) {
         let Some(block) = Superblock::decode(bytes) else {
-            return self.lose("the volume's superblock in the store is damaged".to_owned());
+            return self.lose_damaged("the volume's superblock");
         };
         let tag = tag.unwrap_or(Tag(String::new()));
         if self.session.proposed.as_ref() == Some(&block) {

@@ -3,13 +3,19 @@
 //!
 //! How: the beginning of the object is compared with what was put, and its last byte where it is
 //! longer. One that is cut off is no put that went through, nor another node's: it is looked at
-//! again later, since some folders show files before they are whole.
-//! Invariant: a put counts only where its object begins and ends as it does.
+//! again later, since some folders show files before they are whole. One that differs is fetched
+//! again, after a back-off that doubles, unless its index is whole and another's.
+//! Invariant: a put counts only where its object begins and ends as it does; bytes that arrived
+//! changed end no session.
 //! Cost: one or two requests for a put in doubt. Not for: superblocks, which are read whole.
 
+use super::again::{STAYS_DAMAGED, arrived_changed};
+use super::read::{FETCHES_AGAIN_MAX, PAUSE};
 use super::{Flight, Volume};
 use crate::action::{Condition, End, Fault, FaultKind, Request};
+use crate::segment::Index;
 use bytes::Bytes;
+use layby_types::Nanos;
 use std::ops::DerefMut;
 
 /// Bytes that are compared at most.
@@ -39,35 +45,61 @@ pub(super) fn unless_cut(flight: &Flight, end: End) -> End {
     End::Failed(Fault { kind: FaultKind::Retry, cause })
 }
 
+/// Whether an object's beginning is that of a whole one which is not what was put: of damaged bytes
+/// nothing can be said.
+fn is_anothers(found: &[u8], bytes: &Bytes) -> bool {
+    let index = Index::decode(found);
+    index.is_some() && index != Index::decode(bytes)
+}
+
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn verify_put(&mut self, put: Flight, key: String, bytes: Bytes) {
-        self.look_at_put(Box::new(put), key, bytes, 0);
+        let (request, flight) = look_at(Box::new(put), key, bytes, (0, 0));
+        self.ask(request, flight);
         self.step();
-    }
-
-    fn look_at_put(&mut self, put: Box<Flight>, key: String, bytes: Bytes, from: u64) {
-        let range = Some(from..from + HEAD as u64);
-        let request = Request::Get { key: key.clone(), range };
-        self.ask(request, Flight::Verify { put, key, bytes, from });
     }
 
     pub(super) fn on_verified(
         &mut self,
-        put: Box<Flight>,
-        key: String,
+        (put, key, differed): (Box<Flight>, String, u8),
         (bytes, from): (Bytes, u64),
         end: &End,
     ) {
         let last = bytes.len() as u64 - 1;
         match end {
             End::Bytes(found, _) if *found != *expected(&bytes, from) => {
-                self.lose(format!("`{key}` in the store is not this node's"));
+                let is_anothers = from == 0 && is_anothers(found, &bytes);
+                if is_anothers {
+                    self.lose(format!("`{key}` in the store is not this node's"));
+                } else if differed >= FETCHES_AGAIN_MAX {
+                    self.lose(format!(
+                        "`{key}` in the store differs from what this node put; {STAYS_DAMAGED}"
+                    ));
+                } else {
+                    self.last_fault = Some((arrived_changed(&key), self.now));
+                    let pause = Nanos(PAUSE.0 << differed);
+                    let (request, flight) = look_at(put, key, bytes, (from, differed + 1));
+                    self.ask_later(pause, request, flight);
+                }
             }
             End::Bytes(..) if last >= from + HEAD as u64 => {
-                self.look_at_put(put, key, bytes, last);
+                let (request, flight) = look_at(put, key, bytes, (last, 0));
+                self.ask(request, flight);
             }
             End::Bytes(..) => self.on_flight(*put, End::Done),
             _ => self.put_again(Request::Put { key, bytes, condition: Condition::Create }, *put),
         }
     }
+}
+
+/// Looks at an object from a byte on, where it has differed so often.
+fn look_at(
+    put: Box<Flight>,
+    key: String,
+    bytes: Bytes,
+    (from, differed): (u64, u8),
+) -> (Request, Flight) {
+    let range = Some(from..from + HEAD as u64);
+    let request = Request::Get { key: key.clone(), range };
+    (request, Flight::Verify { put, key, bytes, from, differed })
 }

@@ -48,7 +48,15 @@ impl Told {
             Link::Lost(cause) if !self.is_lost => {
                 self.is_lost = true;
                 let missing = status.dirty_bytes;
-                tracing::error!(volume, cause, missing, "the volume is not this node's any more");
+                match status.is_taken {
+                    true => {
+                        let text = "the volume is not this node's any more";
+                        tracing::error!(volume, cause, missing, "{text}");
+                    }
+                    false => {
+                        tracing::error!(volume, cause, missing, "the volume's session has ended");
+                    }
+                }
             }
             Link::Down { .. } if self.is_down => self.up_since = None,
             Link::Down { .. } => {
