@@ -7,7 +7,7 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
-use crate::cloud::{is_store, local_finding, store_finding};
+use crate::cloud::{exchanged, is_store, local_finding, store_finding};
 use crate::config::{KeySource, Kind, Name, check_trusted_dir};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
@@ -291,10 +291,16 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
         let (path, is_in_store) = (homes.name(record), is_store(&record.path));
         let paths = dirs.paths(dir, record);
         let (mut problem, local) = match is_in_store {
-            true => match local_finding(&paths, (record, gone.is_some()), catalog.block_bytes) {
-                Ok(found) => (None, found),
-                Err(problem) => (Some(problem), None),
-            },
+            true => {
+                let found = match exchanged(dir, record, &paths.map) {
+                    Some(problem) => Err(problem),
+                    None => local_finding(&paths, (record, gone.is_some()), catalog.block_bytes),
+                };
+                match found {
+                    Ok(found) => (None, found),
+                    Err(problem) => (Some(problem), None),
+                }
+            }
             false => (homes.problem(record), None),
         };
         let (mut verified, mut snapshot) = (None, None);

@@ -29,6 +29,7 @@ use chrono::Timelike as _;
 pub(crate) use files::local_finding;
 use files::{damage_text, is_key_noted, key_note};
 use identities::Identities;
+pub(crate) use identities::exchanged;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Key, Order,
@@ -214,7 +215,7 @@ impl CloudHomes {
         let (keys, dir, config) =
             (keys::Keys::of(config), config.dir.clone(), config.cloud.clone());
         let (node, watches) = (Mutex::default(), Mutex::default());
-        let (identities, folders) = (Identities::default(), folders::Folders::default());
+        let (identities, folders) = (Identities::new(dir.clone()), folders::Folders::default());
         CloudHomes { dir, config, folders, keys, node, runtime, uplink, watches, identities }
     }
 
@@ -374,6 +375,20 @@ impl CloudHomes {
         })
     }
 
+    /// Refuses a journal and a map that are known to be another volume's.
+    fn check_files(&self, error: &str, record: &VolumeRecord) -> Result<(), Report> {
+        let cause = exchanged(&self.dir, record, &self.paths(record).map);
+        cause.map_or(Ok(()), |cause| {
+            Err(Report::new(ReportKind::Corrupt, error)
+                .cause(cause)
+                .state("nothing was changed, neither here nor in the store")
+                .hint(
+                    "give each volume its own journal and map back: the number in their names is \
+                     the volume's; the node tries again by itself",
+                ))
+        })
+    }
+
     /// Refuses a volume that is this node's under another record.
     fn claim(&self, error: &str, record: &VolumeRecord, volume: VolumeUuid) -> Result<(), Report> {
         self.identities.claim(record, volume).map_err(|other| {
@@ -411,6 +426,7 @@ impl CloudHomes {
             _ => Store::open(&url),
         };
         let store = store.map_err(bad)?.sealed(key);
+        self.check_files(error, record)?;
         let volume = self.identify(error, name, record, &store)?;
         self.claim(error, record, volume)?;
         let (node, block_bytes) = self.node();
@@ -446,6 +462,7 @@ impl CloudHomes {
         if !backing.damaged().is_empty() {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
+        self.identities.keep(record, volume);
         let check = check.filter(|_| !is_noted).map(|check| (key_note(&paths), check));
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch(), check));
         let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
@@ -703,6 +720,9 @@ impl RemoteHomes for CloudHomes {
 
     fn problem(&self, record: &VolumeRecord) -> Option<String> {
         let paths = self.paths(record);
+        if let Some(cause) = exchanged(&self.dir, record, &paths.map) {
+            return Some(cause);
+        }
         match read_map(&paths.map) {
             Ok(map) if volume_of(&map).is_none() => Some(unreadable_map(&map, &paths.map).0),
             Ok(_) if !paths.journal.exists() => {

@@ -3,23 +3,41 @@
 //! How: each record is noted when its home is prepared, served or not, with the identity that its
 //! map file has; what is about to be opened claims its own. A place may be spelt in many ways, and
 //! be copied; the identity in its superblock is one. A record is known by its local number, which
-//! stays when it gets another number.
-//! Invariant: no two records have one identity. Cost: the first page of a map file per start.
+//! stays when it gets another number. A file beside the catalog keeps the identity of each record
+//! that was opened, so that a journal and a map which were exchanged with another volume's are
+//! found without the store.
+//! Invariant: no two records have one identity; a record keeps its own. Where the file is missing
+//! or damaged, the map files are believed, as in directories of earlier builds.
+//! Cost: the first page of a map file and a small file per volume and start.
 
 use crate::catalog::VolumeRecord;
+use crate::checked::Checked;
 use crate::config::Name;
+use crate::replace::replace_within;
 use layby_cloud::{VolumeUuid, open_regular, volume_of};
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The file within the node's directory, and the same while it is written.
+const FILE_NAME: &str = "identities.json";
+const STAGED_NAME: &str = "identities.json.new";
+const FILE: Checked = Checked {
+    format: "layby volume identities",
+    version: 1,
+    content: "volumes",
+    bytes_max: 64 << 20,
+};
 
 /// The identity is the first thing in a map file.
 const START_BYTES: u64 = 4096;
 
 /// See the file's header.
-#[derive(Default)]
-pub(super) struct Identities(Mutex<BTreeMap<u32, Known>>);
+pub(super) struct Identities {
+    dir: PathBuf,
+    known: Mutex<BTreeMap<u32, Known>>,
+}
 
 struct Known {
     name: String,
@@ -27,13 +45,19 @@ struct Known {
 }
 
 impl Identities {
+    /// Those of the node in `dir`.
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Identities { dir, known: Mutex::default() }
+    }
+
     fn known(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There is such a record, whatever becomes of it.
     pub(super) fn note(&self, name: &Name, record: &VolumeRecord, map: &Path) {
-        let volume = identity_in(map);
+        let kept = kept_in(&self.dir).remove(&record.local_number());
+        let volume = kept.and_then(|kept| kept.parse().ok()).or_else(|| identity_in(map));
         self.known().insert(record.local_number(), Known { name: name.to_string(), volume });
     }
 
@@ -54,10 +78,61 @@ impl Identities {
         Ok(())
     }
 
+    /// A record's volume was opened: it stays this one. May take long.
+    pub(super) fn keep(&self, record: &VolumeRecord, volume: VolumeUuid) {
+        self.change(|kept| kept.insert(record.local_number(), volume.to_string()));
+    }
+
+    /// What the node keeps of a record's volume was removed. May take long.
+    pub(super) fn drop_kept(&self, record: &VolumeRecord) {
+        self.change(|kept| kept.remove(&record.local_number()));
+    }
+
+    /// Changes the file. Where that fails, it says less than it could, or of a volume whose files
+    /// are gone: then no map is held against it.
+    fn change(&self, change: impl FnOnce(&mut Kept) -> Option<String>) {
+        let _one_at_a_time = self.known();
+        let before = kept_in(&self.dir);
+        let mut after = before.clone();
+        change(&mut after);
+        let names = (STAGED_NAME, FILE_NAME);
+        if after != before
+            && let Err(cause) = replace_within(&self.dir, names, &FILE.bytes(&after))
+        {
+            let path = self.dir.join(FILE_NAME);
+            tracing::warn!(path = %path.display(), %cause, "exchanged files would not be noticed");
+        }
+    }
+
     /// The record is gone.
     pub(super) fn forget(&self, record: &VolumeRecord) {
         self.known().remove(&record.local_number());
     }
+}
+
+/// Identities in hexadecimal, by local number.
+type Kept = BTreeMap<u32, String>;
+
+fn kept_in(dir: &Path) -> Kept {
+    let path = dir.join(FILE_NAME);
+    FILE.read(&path).unwrap_or_else(|cause| {
+        if path.symlink_metadata().is_ok() {
+            let path = path.display();
+            tracing::warn!(%path, cause, "exchanged files of volumes would not be noticed");
+        }
+        Kept::new()
+    })
+}
+
+/// Why a map file is not the one of a record's volume, as far as the node in `dir` knows. The
+/// journal is held against its map where it is opened.
+pub(crate) fn exchanged(dir: &Path, record: &VolumeRecord, map: &Path) -> Option<String> {
+    let kept = kept_in(dir).remove(&record.local_number())?;
+    let found = identity_in(map).map(|found| found.to_string()).filter(|found| *found != kept)?;
+    Some(format!(
+        "`{}` belongs to another volume, {found}; this one is {kept}: were files exchanged?",
+        map.display()
+    ))
 }
 
 fn identity_in(map: &Path) -> Option<VolumeUuid> {

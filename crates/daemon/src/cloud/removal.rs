@@ -208,6 +208,9 @@ impl CloudHomes {
     /// See [`crate::homes::RemoteHomes::missing_bytes`].
     pub(super) fn missing_bytes_of(&self, record: &VolumeRecord) -> Result<u64, String> {
         let paths = self.paths(record);
+        if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
+            return Err(cause);
+        }
         match paths.journal.exists() {
             true => match inspect(&paths, self.node().1) {
                 Ok(found) => Ok(found.status.dirty_bytes),
@@ -221,6 +224,12 @@ impl CloudHomes {
     /// What the node keeps of a volume goes.
     pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
         let paths = self.paths(record);
+        if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
+            // They may be all that the other volume has of its writes.
+            tracing::error!(cause, "files of another volume stay where they are");
+            self.identities.drop_kept(record);
+            return Ok(());
+        }
         let key = super::key_note(&paths);
         for path in [paths.journal, paths.map, key] {
             match std::fs::remove_file(&path) {
@@ -231,6 +240,7 @@ impl CloudHomes {
                 _ => {}
             }
         }
+        self.identities.drop_kept(record);
         Ok(())
     }
 }

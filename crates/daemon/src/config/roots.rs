@@ -32,6 +32,8 @@ const RESERVED: [&str; 21] = [
     "cloud",
     "control.sock",
     "control.url",
+    "identities.json",
+    "identities.json.new",
     "intents.json",
     "intents.json.new",
     "layby.sock",

@@ -347,4 +347,76 @@ mod tests {
         assert_eq!(node.control().view().catalog.volumes["x"].id, record.id);
         node.run(async {}).await.expect("stops");
     }
+
+    /// Exchanges journals and maps of two volumes, and the notes beside them.
+    fn exchange(dir: &TempDir, [one, other]: [u32; 2]) {
+        let path = |number: u32, kind: &str| {
+            dir.path().join("node").join("cloud").join(format!("{number}.{kind}"))
+        };
+        for kind in ["journal", "map", "key"] {
+            let (from, to) = (path(one, kind), path(other, kind));
+            if from.exists() {
+                let between = dir.path().join("between");
+                std::fs::rename(&from, &between).expect("the test's own file");
+                std::fs::rename(&to, &from).expect("the test's own file");
+                std::fs::rename(&between, &to).expect("the test's own file");
+            }
+        }
+    }
+
+    /// Goal: two volumes whose journals and maps were exchanged are not served, though their stores
+    /// cannot be asked; the error and `layby check` name both identities; nothing is removed; put
+    /// back, both are served. A directory of an earlier build learns them. Method: the files
+    /// exchanged between lives of a node, with the folders of its stores moved away.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn exchanged_files_are_not_served() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let tables =
+            ["x", "y"].map(|volume| table(volume, &folder(&dir, &format!("stores/{volume}")), ""));
+        let text = format!("{FILE}{}", tables.concat());
+        let node_dir = dir.path().join("node");
+        let node = start(&dir, &text).await;
+        let records = ["x", "y"].map(|name| node.control().view().catalog.volumes[name].clone());
+        let identities = records.each_ref().map(|record| {
+            let identity = node.control().facts().homes.identity(record);
+            identity.expect("it has a map").volume
+        });
+        let numbers = records.each_ref().map(VolumeRecord::local_number);
+        node.run(async {}).await.expect("stops");
+        // An earlier build kept no identities.
+        std::fs::remove_file(node_dir.join("identities.json")).expect("it was written");
+        let node = start(&dir, &text).await;
+        assert_eq!(node.control().view().volumes().count(), 3);
+        node.run(async {}).await.expect("stops");
+        exchange(&dir, numbers);
+        let (stores, away) = (dir.path().join("stores"), dir.path().join("away"));
+        std::fs::rename(&stores, &away).expect("the test's own folder");
+        let depth = crate::check::Depth { full: false, backing: false, snapshot: None };
+        let problems = |expected: usize| {
+            let answer = crate::check::check(&node_dir, &depth).expect("a node's directory");
+            let found = answer.backings.into_iter().filter_map(|found| found.problem);
+            let found: Vec<String> =
+                found.filter(|problem| problem.contains("another volume")).collect();
+            assert_eq!(found.len(), expected, "{found:?}");
+            found
+        };
+        for problem in problems(2) {
+            assert!(identities.iter().all(|identity| problem.contains(identity)), "{problem}");
+        }
+        let node = start(&dir, &text).await;
+        let control = node.control();
+        assert_eq!(control.view().volumes().count(), 1, "the file's volume alone");
+        for volume in ["x", "y"] {
+            let refused = control.serve_absent(&name(volume)).await.expect_err("they are wrong");
+            let is_named = identities.iter().all(|identity| refused.cause.contains(identity));
+            assert!(is_named, "{refused}");
+        }
+        node.run(async {}).await.expect("stops");
+        exchange(&dir, numbers);
+        std::fs::rename(&away, &stores).expect("the test's own folder");
+        problems(0);
+        let node = start(&dir, &text).await;
+        assert_eq!(node.control().view().volumes().count(), 3);
+        node.run(async {}).await.expect("stops");
+    }
 }
