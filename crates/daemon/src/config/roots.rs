@@ -20,7 +20,7 @@ const FILE_URL: &str = "file://";
 /// The mode bit that lets every user write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 /// What in the node's directory is never a volume's.
-const RESERVED: [&str; 21] = [
+const RESERVED: [&str; 23] = [
     "audit-refused.log",
     "audit-refused.log.1",
     "audit.log",
