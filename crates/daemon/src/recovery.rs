@@ -17,10 +17,13 @@ pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absen
         let why = Report::new(ReportKind::from(refusal.kind), "cannot serve the volume")
             .cause(format!("its home cannot be opened: {}", refusal.cause))
             .state("nothing was changed; what the levels hold of it is kept")
-            .hint(
-                "put the file back, or mount its disk, and start the node again; or give the \
-                 volume up with `layby volume delete`",
-            );
+            .hint(match refusal.kind {
+                layby_types::ErrorKind::Denied => crate::shards::HOME_DENIED,
+                _ => {
+                    "put the file back, or mount its disk, and start the node again; or give the \
+                     volume up with `layby volume delete`"
+                }
+            });
         tracing::error!(%name, cause = why.cause, "a volume is not served");
         Some((name.clone(), Absence::of_file(why)))
     };

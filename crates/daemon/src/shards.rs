@@ -154,6 +154,11 @@ fn refused(error: &StartError, about: &About) -> Report {
     Report::new(kind, what).cause(error.to_string()).state(state).hint(hint)
 }
 
+/// What to do where a backing store may not be written to.
+pub(crate) const HOME_DENIED: &str = "let the node's user read and write the file or device, and \
+    lift its write protection (`blockdev --setrw`); or make the volume read-only (`--read-only`, \
+    `read_only = true`)";
+
 /// Kind of failure, state of the data, what to do.
 fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'static str) {
     let untouched = match about.is_new {
@@ -176,7 +181,7 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             (ReportKind::InUse, untouched, "stop the other program that uses it")
         }
         StartError::Home { error, .. } if error.kind == ErrorKind::Denied => {
-            (kind, untouched, "let the node's user read and write the file or device")
+            (kind, untouched, HOME_DENIED)
         }
         StartError::Memory { .. } => {
             (kind, untouched, "give the machine, or the process (`ulimit -v`), more memory")

@@ -82,6 +82,8 @@ pub struct VolumePlan {
     pub backing: BackingPlan,
     /// Its backing store has all of it, and it has no write intent: changes wait for one.
     pub is_clean: bool,
+    /// No client may write to it, so that its device may be write-protected.
+    pub is_read_only: bool,
 }
 
 /// A client, by the number that the control plane gave it; not used again.

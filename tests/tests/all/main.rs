@@ -53,6 +53,7 @@ mod nvm_device;
 mod outage;
 mod own_files;
 mod parity;
+mod protected;
 mod protocol;
 mod record;
 mod replay;

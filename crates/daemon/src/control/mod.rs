@@ -156,7 +156,8 @@ impl View {
             None => vec![homes.plan(name, record)?],
         };
         let specs = self.volume_specs(homes, record).into_iter();
-        let plan = |(spec, backing)| VolumePlan { spec, backing, is_clean: false };
+        let (is_clean, is_read_only) = (false, record.read_only);
+        let plan = |(spec, backing)| VolumePlan { spec, backing, is_clean, is_read_only };
         Ok(specs.zip(backings).map(plan).collect())
     }
     /// What all shards are told, after every check.

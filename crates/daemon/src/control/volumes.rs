@@ -173,7 +173,10 @@ impl Control {
     ) -> Result<(), Report> {
         let plans = self.plan_volume(view, name, record).await.map_err(|e| within(error, e))?;
         self.add_parts(view, record, plans).await.map_err(|refused| {
-            report(&refused, error).hint("correct the cause and repeat the command")
+            report(&refused, error).hint(match refused.kind {
+                layby_types::ErrorKind::Denied => crate::shards::HOME_DENIED,
+                _ => "correct the cause and repeat the command",
+            })
         })
     }
 
@@ -232,6 +235,7 @@ impl Control {
         let error = format!("cannot change volume `{name}`");
         let turn = self.change.lock_for(name).await;
         let change = self.check_set(name, patch.clone(), &error)?;
+        self.check_writable(&change, &error).await?;
         self.widen_intents(&change.view).await?;
         self.change_device(name, &change.record, &error).await?;
         if change.record.length >= change.old.length {
@@ -252,6 +256,22 @@ impl Control {
         match again.await {
             Ok(change) => self.make_set(name, change, &error).await,
             Err(refused) => Err(self.undo_set(name, (&old, &shorter), refused).await),
+        }
+    }
+
+    /// Refuses to let clients write to what the kernel lets nobody write to.
+    async fn check_writable(&self, change: &Change, error: &str) -> Result<(), Report> {
+        let is_opened = change.old.read_only && !change.record.read_only;
+        let Some(path) = self.facts.homes.file(&change.record).filter(|_| is_opened) else {
+            return Ok(());
+        };
+        let cause = format!("`{}` is write-protected", path.display());
+        match self.at_homes(move |_| layby_engine::io::is_write_protected(&path)).await {
+            false => Ok(()),
+            true => Err(Report::new(ReportKind::Denied, error)
+                .cause(cause)
+                .state("nothing was changed")
+                .hint("lift its write protection first, as with `blockdev --setrw`")),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::life::takes_lives;
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,24 @@ pub(super) fn discard(device: &OwnedFd, offset: u64, length: u64) -> Result<(), 
         let range = Setter::<DISCARD, [u64; 2]>::new([offset, length]);
         ioctl(device, range)
     }
+}
+
+/// `BLKROGET`: whether the kernel refuses writes to the device.
+const READ_ONLY_GET: Opcode = opcode::none(0x12, 94);
+
+/// Whether a block device is write-protected; not where it does not say.
+pub(super) fn is_protected(device: &OwnedFd) -> bool {
+    // SAFETY: `BLKROGET` writes a C integer through its argument, and nothing else.
+    let said = unsafe { ioctl(device, Getter::<READ_ONLY_GET, std::ffi::c_int>::new()) };
+    said.is_ok_and(|protected| protected != 0)
+}
+
+/// Whether there is a write-protected block device at `path`.
+#[must_use]
+pub fn is_write_protected(path: &Path) -> bool {
+    let is_device = |found: std::fs::Metadata| found.file_type().is_block_device();
+    std::fs::metadata(path).is_ok_and(is_device)
+        && std::fs::File::open(path).is_ok_and(|device| is_protected(&device.into()))
 }
 
 /// What a disk says of how it would like to be written.

@@ -31,7 +31,7 @@ mod sim;
 mod volatile;
 mod waker;
 
-pub use advice::{DeviceHints, device_hints};
+pub use advice::{DeviceHints, device_hints, is_write_protected};
 pub use buffer::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, BUFFER_ALIGN, BUFFER_CLASS_MAX,
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,

@@ -35,6 +35,8 @@ pub struct OpenMode {
     pub is_shared: bool,
     /// Nothing may be written: the kernel refuses every change.
     pub is_read_only: bool,
+    /// A block device may be write-protected: nobody means to write to it.
+    pub may_be_protected: bool,
     /// The device may hear how long what is written is likely to live.
     pub hints: bool,
 }
@@ -107,6 +109,11 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
         return Err(failed("use as a disk", Errno::INVAL));
     }
     let buffered = open_locked(path, found.is_none(), block_device, mode)?;
+    // The kernel lets such a device be opened for writing, and refuses each write.
+    let is_protected = block_device && super::advice::is_protected(&buffered);
+    if refuses_protected(mode, is_protected) {
+        return Err(failed("write to the write-protected device", Errno::ROFS));
+    }
     if let (None, Some(length)) = (found, mode.create_length)
         && let Err(error) = reserve(path, &buffered, length, mode.preallocate)
     {
@@ -205,6 +212,11 @@ fn error_at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
         _ => ErrorKind::Invalid,
     };
     OpenError { kind, path: path.to_owned(), step, errno: errno.raw_os_error() }
+}
+
+/// Whether a device is refused, since what is acknowledged could never be written to it.
+fn refuses_protected(mode: OpenMode, is_protected: bool) -> bool {
+    is_protected && !mode.is_read_only && !mode.may_be_protected
 }
 
 fn access(mode: OpenMode) -> OFlags {
@@ -310,6 +322,28 @@ mod tests {
         assert_eq!(refused.kind, ErrorKind::Invalid);
         let missing = open_disk(&directory.path().join("none"), OpenMode::default());
         assert_eq!(missing.unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    /// Goal: a write-protected device is refused by whoever means to write to it, and by nobody
+    /// else; no file counts as one. Method: every mode, with such a device and without; a file.
+    #[test]
+    fn a_protected_device_is_not_written_to() {
+        for (is_read_only, may_be_protected) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let mode = OpenMode { is_read_only, may_be_protected, ..OpenMode::default() };
+            assert!(!refuses_protected(mode, false), "{mode:?}");
+            let is_refused = !is_read_only && !may_be_protected;
+            assert_eq!(refuses_protected(mode, true), is_refused, "{mode:?}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let mode = OpenMode { create_length: Some(1 << 20), ..OpenMode::default() };
+        open_disk(&path, mode).unwrap();
+        let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(&path, permissions).unwrap();
+        assert!(!super::super::is_write_protected(&path), "a file's mode is another matter");
     }
 
     /// Goal: a file too large for the file system is refused as `Full` and leaves nothing behind.

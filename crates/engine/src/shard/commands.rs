@@ -782,6 +782,7 @@ impl<S: Session, H: Host> Shard<S, H> {
 }
 
 /// How a volume's home is opened.
-pub(super) fn home_mode(create: Option<u64>) -> OpenMode {
-    OpenMode { direct: true, create_length: create, ..OpenMode::default() }
+pub(super) fn home_mode(plan: &VolumePlan, create: Option<u64>) -> OpenMode {
+    let may_be_protected = plan.is_read_only;
+    OpenMode { direct: true, create_length: create, may_be_protected, ..OpenMode::default() }
 }

@@ -504,11 +504,11 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
     let volume = plan.spec.id;
     let (path, mode, needed) = match &plan.backing {
         BackingPlan::File { path, create } => {
-            (path, home_mode(create.then_some(plan.spec.length)), plan.spec.length)
+            (path, home_mode(plan, create.then_some(plan.spec.length)), plan.spec.length)
         }
         BackingPlan::Part { path, part } => {
             // The first part's lock keeps other programs out for all.
-            let mode = OpenMode { is_shared: part.index > 0, ..home_mode(None) };
+            let mode = OpenMode { is_shared: part.index > 0, ..home_mode(plan, None) };
             (path, mode, part.length)
         }
         BackingPlan::Remote(remote) => {

@@ -71,6 +71,7 @@ impl World<'_> {
                 None => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
             },
             is_clean: self.catalog.is_clean(index),
+            is_read_only: false,
         };
         ShardPlan {
             index: 0,

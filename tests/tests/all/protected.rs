@@ -1,0 +1,87 @@
+//! Write-protected devices as backing stores, through the binary.
+//!
+//! How: a loop device whose protection is set and lifted. Where that needs rights, the test says so
+//! and skips.
+
+use layby_tests::{
+    Connection, Node, Options, Request, available, layby, mount_unavailable, must, run,
+    small_levels,
+};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+const LENGTH: usize = 4 << 20;
+
+/// A loop device, writable and detached when this goes.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Loop {
+        fs::write(file, vec![1; LENGTH]).expect("the test's own folder");
+        Loop(must("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // The protection would outlive the loop device's file.
+        run("blockdev", &["--setrw", &self.0]);
+        run("losetup", &["--detach", &self.0]);
+    }
+}
+
+/// Writes over the whole of a volume, and has it written back.
+fn fill(node: &Node, name: &str) {
+    let mut connection = Connection::open(&node.socket(), name).expect("the node serves");
+    let write = Request::Write { offset: 0, data: vec![7; LENGTH], fua: true };
+    connection.call(&write).expect("the connection stays").expect("its device takes it");
+    node.layby(&["volume", "drain", name]);
+}
+
+/// Goal: a write-protected device is no backing store of a volume that may be written to: a start,
+/// a command and a change are refused with cause and hint, and one that turns protected costs its
+/// volume alone. A read-only volume is served from it. Method: one loop device, with and without
+/// protection.
+#[test]
+fn a_write_protected_device_is_served_read_only() {
+    if mount_unavailable() || !available(&["losetup", "blockdev"]) {
+        return;
+    }
+    let work = TempDir::new().expect("a temporary folder");
+    let device = Loop::new(&work.path().join("disk"));
+    let protect = |way: &str| drop(must("blockdev", &[way, &device.0]));
+    let levels = small_levels().config.expect("it has one");
+    let table = |keys: &str| {
+        let volumes = format!("[volume.v]\npath = \"{}\"\n{keys}", device.0);
+        let other = "[volume.other]\nsize = \"1MiB\"\n";
+        let arguments = vec!["--volume-root".to_owned(), "/dev".to_owned()];
+        Options { arguments, ..Options::config(format!("{levels}\n{volumes}\n{other}")) }
+    };
+    let dir = work.path().join("node");
+    let words = ["write-protected", device.0.as_str(), "read_only = true"];
+    protect("--setro");
+    Node::try_start(&dir, &table("")).expect_err("first start").assert_explains(&words);
+    let node = Node::start(&dir, &table("read_only = true\n"));
+    let mut connection = Connection::open(&node.socket(), "v").expect("the node serves");
+    let read = Request::Read { offset: 0, length: 4096 };
+    assert_eq!(connection.call(&read).expect("it stays"), Ok(vec![1; 4096]));
+    drop(connection);
+    let place = dir.to_string_lossy();
+    let opened = layby(&["volume", "set", "v", "--read-only", "false", "--dir", &place]);
+    opened.assert_explains(&["write-protected", &device.0]);
+    node.layby(&["volume", "delete", "v", "--data", "keep"]);
+    let command = ["volume", "create", "w", "--path", &device.0, "--dir", &place];
+    layby(&command).assert_explains(&words);
+    protect("--setrw");
+    node.layby(&command[..5]);
+    fill(&node, "w");
+    node.stop();
+    protect("--setro");
+    let node = Node::start(&dir, &Options::config(levels.clone()));
+    assert!(node.serves("other") && !node.serves("w"), "{}", node.stderr());
+    assert!(node.stderr().contains("write-protected"), "{}", node.stderr());
+    node.stop();
+    let left = fs::read(&device.0).expect("readable");
+    assert!(left == [7; LENGTH], "nothing was written since");
+}
