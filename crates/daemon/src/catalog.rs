@@ -370,6 +370,12 @@ impl Catalog {
         })
     }
 
+    /// Whether a volume's number was never given: what has it is of a newer catalog.
+    #[must_use]
+    pub fn never_had(&self, volume: u32) -> bool {
+        volume >= self.volume_id_next
+    }
+
     /// Reads the catalog of `dir`; `None` when the directory has none, as that of a new node.
     ///
     /// # Errors

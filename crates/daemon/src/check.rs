@@ -264,6 +264,15 @@ fn store_answer(
             report.instance, known.instance
         )
     }));
+    problems.extend(report.dirty.iter().filter(|(id, _)| catalog.never_had(**id)).map(
+        |(volume, blocks)| {
+            format!(
+                "{place}: {blocks} dirty block(s) of a volume, number {volume}, that the catalog \
+                 has never had: it is older than the level, and a start drops them; put the newer \
+                 catalog.json back first"
+            )
+        },
+    ));
     let counts = report.counts;
     StoreAnswer {
         level,

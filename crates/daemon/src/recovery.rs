@@ -3,11 +3,13 @@
 //! How: the shards' reports, added up; what is lost, by volume.
 //! Cost: a few lines per start. Not for: single blocks, which the log names as they are met.
 
-use crate::catalog::VolumeRecord;
+use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::Name;
 use crate::control::{Absence, View};
 use crate::error::{Report, ReportKind};
 use layby_engine::control::{HomeRefusal, LostRange, StartReport};
+use layby_types::VolumeId;
+use std::collections::BTreeMap;
 
 /// Volumes whose file or device could not be opened, with the reason; said in the log, too.
 pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absence)> {
@@ -54,6 +56,27 @@ pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
     lines
 }
 
+/// Dirty blocks of volumes that the catalog has never had, a line each; said in the log, too. Those
+/// of a volume that was deleted, whose number was given, are no news.
+pub(crate) fn unknown_lines(found: Option<&Catalog>, reports: &[StartReport]) -> Vec<String> {
+    let Some(found) = found else { return Vec::new() };
+    let mut unknown: BTreeMap<VolumeId, u64> = BTreeMap::new();
+    for (volume, blocks) in reports.iter().flat_map(|report| &report.unknown) {
+        *unknown.entry(*volume).or_default() += blocks;
+    }
+    let unknown = unknown.into_iter().filter(|(volume, _)| found.never_had(volume.0));
+    let line = |(volume, blocks): (VolumeId, u64)| {
+        format!(
+            "{blocks} dirty block(s) of a volume, number {}, that the catalog has never had were \
+             dropped: the catalog is older than the levels",
+            volume.0
+        )
+    };
+    let lines: Vec<String> = unknown.map(line).collect();
+    lines.iter().for_each(|line| tracing::warn!("{line}"));
+    lines
+}
+
 /// How much was recovered, and in which time.
 pub(crate) fn recovery_line(reports: &[StartReport]) -> String {
     let sum = |of: fn(&StartReport) -> u64| reports.iter().map(of).sum::<u64>();
@@ -77,4 +100,29 @@ pub(crate) fn recovery_line(reports: &[StartReport]) -> String {
         );
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::NodeId;
+
+    /// Goal: dirty blocks of volumes that the catalog has never had are named, of all shards
+    /// together; those of a deleted volume are not. Method: numbers around the next one to be
+    /// given, over two shards; a node without a catalog.
+    #[test]
+    fn unknown_volumes_are_named() {
+        let mut catalog = Catalog::new(NodeId([7; 16]), 4096, 2, Vec::new());
+        catalog.volume_id_next = 5;
+        let report = |unknown: &[(u32, u64)]| {
+            let unknown = unknown.iter().map(|(volume, blocks)| (VolumeId(*volume), *blocks));
+            StartReport { unknown: unknown.collect(), ..StartReport::default() }
+        };
+        let reports = [report(&[(4, 9), (5, 3)]), report(&[(5, 4), (8, 1)])];
+        let lines = unknown_lines(Some(&catalog), &reports);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("7 dirty block(s) of a volume, number 5,"), "{lines:?}");
+        assert!(lines[1].starts_with("1 dirty block(s) of a volume, number 8,"), "{lines:?}");
+        assert!(unknown_lines(None, &reports).is_empty());
+    }
 }

@@ -12,6 +12,7 @@ mod log;
 mod lost;
 mod nvm;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -102,6 +103,8 @@ pub struct StoreReport {
     pub seq: u64,
     /// Totals.
     pub counts: CheckCounts,
+    /// Dirty blocks by volume.
+    pub dirty: BTreeMap<u32, u64>,
     /// What is wrong, at most [`PROBLEMS_MAX`].
     pub problems: Vec<Problem>,
     /// Problems beyond those listed.
@@ -128,9 +131,16 @@ impl StoreReport {
             instance: 0,
             seq: 0,
             counts: CheckCounts::default(),
+            dirty: BTreeMap::new(),
             problems: Vec::new(),
             problems_omitted: 0,
         }
+    }
+
+    /// Counts a live block that is not known to be in its backing store.
+    fn count_dirty(&mut self, key: u64) {
+        self.counts.blocks_dirty += 1;
+        *self.dirty.entry((key >> KEY_BLOCK_BITS) as u32).or_default() += 1;
     }
 
     /// Notes a problem at a byte of the region.
@@ -322,9 +332,13 @@ fn rebuilt(page: &[u8], is_sound: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     })
 }
 
+/// Bits of a key that number a block; those above number its volume.
+const KEY_BLOCK_BITS: u32 = 44;
+
 /// A block as reports name it.
 fn block_name(key: u64) -> String {
-    format!("block {} of volume {}", key & ((1 << 44) - 1), key >> 44)
+    let block = key & ((1 << KEY_BLOCK_BITS) - 1);
+    format!("block {block} of volume {}", key >> KEY_BLOCK_BITS)
 }
 
 struct Superblock {

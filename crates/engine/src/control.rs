@@ -709,6 +709,8 @@ pub struct StartReport {
     pub blocks_lost: u64,
     /// Blocks that lay behind their volume's end, where no backing store takes them; dropped.
     pub blocks_behind_end: u64,
+    /// Dirty blocks of volumes that the node does not have, by volume; dropped.
+    pub unknown: Vec<(VolumeId, u64)>,
     /// Blocks whose newest version is not known, since a structure was damaged, at this start or an
     /// earlier one, by volume.
     pub undecided: Vec<LostRange>,

@@ -50,6 +50,7 @@ mod metrics;
 mod missing;
 mod new_files;
 mod nvm_device;
+mod older;
 mod outage;
 mod own_files;
 mod parity;

@@ -546,7 +546,9 @@ fn look_at<R: ReadAt + ?Sized>(
     bytes.report.counts.blocks_live = places.len() as u64;
     for (location, key) in places {
         let candidate = table[&key];
-        bytes.report.counts.blocks_dirty += u64::from(candidate.dirty);
+        if candidate.dirty {
+            bytes.report.count_dirty(key);
+        }
         if let Some(at) = candidate.twice_at {
             let name = block_name(key);
             bytes.report.problem(at, format!("{name} is in the checkpoint twice"));

@@ -68,7 +68,8 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         }
     }
     bytes.report.counts.blocks_live = newest.len() as u64;
-    bytes.report.counts.blocks_dirty = newest.values().filter(|header| header.dirty).count() as u64;
+    let dirty = newest.values().filter(|header| header.dirty);
+    dirty.for_each(|header| bytes.report.count_dirty(header.key));
 }
 
 /// The newer of the two sound copies; 0 where none was ever written whole.

@@ -23,7 +23,7 @@ use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
 use layby_types::{
     BackingOperation, BlockKey, ErrorKind, LevelIndex, Nanos, Rng, Seq, Slot, VolumeId,
 };
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// A volume with its opened home.
 pub struct HomePlan {
@@ -388,7 +388,7 @@ impl Core {
         all.extend(nvm_level.iter().flat_map(|level| nvm.iter().map(|entry| (*level, *entry))));
         all.extend(log_level.iter().flat_map(|level| log.iter().map(|entry| (*level, *entry))));
         all.sort_unstable_by_key(|(_, entry)| entry.seq);
-        let mut left = Vec::new();
+        let (mut left, mut unknown) = (Vec::new(), BTreeMap::<VolumeId, u64>::new());
         let mut rng = Rng::new(0);
         let now = self.now;
         for (level, entry) in all {
@@ -402,6 +402,9 @@ impl Core {
                 continue;
             }
             if !self.cache.restore(moment, at, slot, key, dirty) {
+                if entry.dirty && !self.homes.contains_key(&key.volume()) {
+                    *unknown.entry(key.volume()).or_default() += 1;
+                }
                 left.push((level, entry));
             } else if dirty {
                 report.blocks_dirty += 1;
@@ -409,6 +412,7 @@ impl Core {
                 report.blocks_clean += 1;
             }
         }
+        report.unknown = unknown.into_iter().collect();
         left
     }
 

@@ -51,6 +51,38 @@ fn a_start_drops_what_lies_behind_the_end() {
     });
 }
 
+/// Goal: dirty blocks of a volume that the node does not have are counted when a start drops them,
+/// and an outsider counts them by volume before it. Method: blocks of two volumes, one of which
+/// the next start is not told of; one more start.
+#[test]
+fn dirty_blocks_of_an_unknown_volume_are_counted() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        for (volume, blocks) in [(1, 2), (2, 3)] {
+            for block in 0..blocks {
+                write_block(&mut world, volume, block, 40).expect("a write");
+            }
+            world.run(volume, call(Operation::Flush, 0, 0), 0).expect("a flush");
+        }
+        world.io.crash(CrashMode::DropAll);
+        let mut dirty = [0; 2];
+        for (disk, kind) in [(world.nvm, StoreKind::Nvm), (world.ssd, StoreKind::Log)] {
+            let bytes = world.io.peek(disk);
+            let seen = check_store(&bytes[..], "image", 0, bytes.len() as u64, kind, true);
+            let of = |volume: u32| seen.dirty.get(&volume).copied().unwrap_or(0);
+            dirty = [dirty[0] + of(1), dirty[1] + of(2)];
+            let all = seen.dirty.values().sum::<u64>();
+            assert_eq!(seen.counts.blocks_dirty, all, "SEED={seed}");
+        }
+        assert_eq!(dirty, [2, 3], "SEED={seed}");
+        world.homes.truncate(1);
+        let report = world.restart();
+        assert_eq!((report.blocks_dirty, &report.unknown[..]), (2, &[(VolumeId(2), 3)][..]));
+        let report = world.crash(CrashMode::DropAll);
+        assert!(report.unknown.is_empty(), "SEED={seed}: they are gone");
+    });
+}
+
 /// Goal: a change is known to be in flight behind an end until it has ended, whatever it waits for;
 /// reads, changes before it and the shard's own are none. Method: one call at a time, asked before
 /// and after its end.
