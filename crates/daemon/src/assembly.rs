@@ -9,7 +9,9 @@
 
 mod declared;
 
-use crate::catalog::{Catalog, DeletedRecord, LevelRecord, NodeId, VolumePhase, VolumeRecord};
+use crate::catalog::{
+    Catalog, DeletedRecord, LevelRecord, Live, NodeId, VolumePhase, VolumeRecord,
+};
 use crate::config::{ClassConfig, Config, Kind, LevelConfig, Name, Size, checks};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
@@ -178,22 +180,24 @@ fn combine(config: &Config, mut catalog: Catalog, notes: &mut Vec<String>) -> Re
     for (level, record) in levels.iter_mut().zip(&catalog.levels) {
         level.segments.bytes = record.segment.map(|size| size.0);
     }
+    let mut note = |place: &str| notes.push(format!("{place} the edited file"));
     for level in &mut levels {
-        let Some(pair) = catalog.watermarks.get(&level.name) else { continue };
-        match pair.resolve(Some(&level.watermarks.into())) {
-            Some(live) if live != level.watermarks.into() => level.watermarks = live.into(),
-            _ => {
-                notes.push(format!("watermarks of level `{}` follow the edited file", level.name));
-                catalog.watermarks.remove(&level.name);
-            }
+        let mut record = catalog.watermarks.remove(&level.name);
+        let (marks, is_edited) = Live::resolve(&mut record, Some(level.watermarks.into()));
+        level.watermarks = marks.map_or(level.watermarks, Into::into);
+        if is_edited {
+            note(&format!("watermarks of level `{}` follow", level.name));
         }
+        catalog.watermarks.extend(record.map(|record| (level.name.clone(), record)));
     }
     let configured = (config.writeback, config.read_ahead);
-    let live = catalog.writeback.as_ref().and_then(|pair| pair.resolve(Some(&configured.into())));
+    let (live, is_edited) = Live::resolve(&mut catalog.writeback, Some(configured.into()));
     let limits = live.map_or(configured, Into::into);
-    let uplink = catalog.uplink.as_ref().and_then(|pair| pair.resolve(Some(&config.uplink)));
-    if uplink.is_none() && catalog.uplink.take().is_some() {
-        notes.push("the uplink follows the edited file".to_owned());
+    if is_edited {
+        note("write-back and read-ahead follow");
+    }
+    if Live::resolve(&mut catalog.uplink, Some(config.uplink.clone())).1 {
+        note("the uplink follows");
     }
     let classes = combine_classes(config, &mut catalog, notes);
     let block_size = BlockSize::new(catalog.block_bytes).ok_or_else(|| {
@@ -211,22 +215,22 @@ fn combine_classes(
     notes: &mut Vec<String>,
 ) -> Vec<(Name, ClassConfig)> {
     let mut classes = config.classes.clone();
-    catalog.classes.retain(|name, pair| {
-        let index = classes.iter().position(|(known, _)| known == name);
+    for (name, pair) in std::mem::take(&mut catalog.classes) {
+        let index = classes.iter().position(|(known, _)| *known == name);
         let configured = index.map(|index| classes[index].1.clone());
-        let live = pair.resolve(configured.as_ref());
-        let is_live = live != configured;
+        let mut record = Some(pair);
+        let (live, is_edited) = Live::resolve(&mut record, configured);
         match (index, live) {
             (Some(index), Some(class)) => classes[index].1 = class,
             (Some(index), None) => drop(classes.remove(index)),
             (None, Some(class)) => classes.push((name.clone(), class)),
             (None, None) => {}
         }
-        if !is_live {
+        if is_edited {
             notes.push(format!("class `{name}` follows the edited file"));
         }
-        is_live
-    });
+        catalog.classes.extend(record.map(|record| (name, record)));
+    }
     classes
 }
 
@@ -273,6 +277,7 @@ fn check_whole(view: &View) -> Result<(), Report> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::{WatermarksRecord, WritebackRecord};
     use crate::config::{Overrides, built_in};
     use tempfile::TempDir;
 
@@ -422,6 +427,111 @@ mod tests {
         assert_ne!(local.allow, live.allow);
         let report = after("size = \"1536KiB\"\n").expect_err("data would be lost");
         assert!(report.hint.contains("write `size = \"2MiB\"`"), "{report}");
+    }
+
+    /// Goal: a live change holds until the file is edited at its place; then the file counts for
+    /// good, and the start says so once. Method: the uplink, write-back, a level's watermarks and a
+    /// class, each changed as by a command; starts with the file as it was, edited, its table taken
+    /// out, and written again as it was at first.
+    #[test]
+    fn an_edited_place_ends_its_live_change() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
+        let live = |text: &str| Config::parse(None, text, &overrides).expect("a good change");
+        for (place, note, first, changed, edited) in LIVE_PLACES {
+            let table = |keys: &str| match place {
+                "" => format!("{SMALL}{keys}\n"),
+                _ => format!("{SMALL}[{place}]\n{keys}\n"),
+            };
+            for edit in [table(edited), SMALL.to_owned()] {
+                let mut catalog = started(&dir, &table(first));
+                let (was, live) = (live(&table(first)), live(&table(changed)));
+                record_live(&mut catalog, place, &was, &live);
+                let mut restart = |text: &str| {
+                    let prepared =
+                        prepare(&config(&dir, text), Some(catalog.clone()), &homes(&dir));
+                    let prepared = prepared.expect("a good edit");
+                    catalog = prepared.view.catalog.clone();
+                    let notes = prepared.notes.into_iter().filter(|note| note.contains("edited"));
+                    (in_force(&prepared.view, &config(&dir, text)), notes.collect::<Vec<_>>())
+                };
+                let of = |config: &Config| in_force(&view_of(config), config);
+                assert_eq!(restart(&table(first)), (of(&live), Vec::new()), "{place}");
+                let (now, notes) = restart(&edit);
+                assert_eq!(now, of(&config(&dir, &edit)), "{place}: the edited file counts");
+                assert_eq!(notes, [format!("{note} the edited file")]);
+                let again = (of(&was), Vec::new());
+                assert_eq!(restart(&table(first)), again, "{place}: for good");
+            }
+        }
+    }
+
+    /// Places of the file, what a start says of them, and three texts.
+    const LIVE_PLACES: [(&str, &str, &str, &str, &str); 4] = [
+        (
+            "uplink",
+            "the uplink follows",
+            "cap = \"5MiB\"",
+            "cap = \"1MiB\"",
+            "windows = [{ from = \"07:00\", until = \"09:00\", cap = \"1MiB\" }]",
+        ),
+        (
+            "writeback",
+            "write-back and read-ahead follow",
+            "merge_size = \"2MiB\"",
+            "merge_size = \"4MiB\"",
+            "merge_size = \"3MiB\"",
+        ),
+        (
+            "",
+            "watermarks of level `ssd` follow",
+            "dirty_red = \"60%\"",
+            "dirty_red = \"61%\"",
+            "dirty_red = \"62%\"",
+        ),
+        ("class.bulk", "class `bulk` follows", "weight = 2", "weight = 3", "weight = 4"),
+    ];
+
+    fn view_of(config: &Config) -> View {
+        let dir = TempDir::new().expect("a temporary directory");
+        prepare(config, None, &homes(&dir)).expect("a good node").view
+    }
+
+    /// What counts of all that a command may change and [`LIVE_PLACES`] names.
+    fn in_force(view: &View, config: &Config) -> String {
+        let uplink = view.catalog.uplink.as_ref().and_then(|pair| pair.live.clone());
+        let uplink = uplink.unwrap_or_else(|| config.uplink.clone());
+        let (layout, classes) = (&view.layout, view.classes().collect::<Vec<_>>());
+        let marks = layout.levels[0].watermarks;
+        format!("{uplink:?} {:?} {:?} {marks:?} {classes:?}", layout.writeback, layout.read_ahead)
+    }
+
+    /// Records a live change, as the control API does.
+    fn record_live(catalog: &mut Catalog, place: &str, was: &Config, live: &Config) {
+        let limits = |config: &Config| WritebackRecord::from((config.writeback, config.read_ahead));
+        let marks = |config: &Config| WatermarksRecord::from(config.levels[0].watermarks);
+        let bulk = |config: &Config| {
+            let found = config.classes.iter().find(|(name, _)| name.as_str() == "bulk");
+            found.map(|(_, class)| class.clone())
+        };
+        match place {
+            "uplink" => {
+                let (configured, live) = (Some(was.uplink.clone()), Some(live.uplink.clone()));
+                catalog.uplink = Some(Live { configured, live });
+            }
+            "writeback" => {
+                let (configured, live) = (Some(limits(was)), Some(limits(live)));
+                catalog.writeback = Some(Live { configured, live });
+            }
+            "" => {
+                let pair = Live { configured: Some(marks(was)), live: Some(marks(live)) };
+                catalog.watermarks.insert(built_in("ssd"), pair);
+            }
+            _ => {
+                let pair = Live { configured: bulk(was), live: bulk(live) };
+                catalog.classes.insert(built_in("bulk"), pair);
+            }
+        }
     }
 
     /// Goal: how a declared volume is compressed follows the file when that was edited, a live

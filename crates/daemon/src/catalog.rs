@@ -108,9 +108,17 @@ pub struct Live<T> {
 }
 
 impl<T: PartialEq + Clone> Live<T> {
-    /// The live value, unless the configuration has been edited since.
-    pub fn resolve(&self, configured: Option<&T>) -> Option<T> {
-        if self.configured.as_ref() == configured { self.live.clone() } else { configured.cloned() }
+    /// What counts of a setting, and whether that is since the configuration was edited: the record
+    /// goes then, so that no later edit brings its live value back.
+    pub fn resolve(record: &mut Option<Live<T>>, configured: Option<T>) -> (Option<T>, bool) {
+        match record {
+            None => (configured, false),
+            Some(pair) if pair.configured == configured => (pair.live.clone(), false),
+            Some(_) => {
+                *record = None;
+                (configured, true)
+            }
+        }
     }
 }
 
@@ -762,14 +770,19 @@ pub(crate) mod tests {
         assert_eq!(catalog.volume_id_take(), None);
     }
 
-    /// Goal: whoever spoke last is heard. Method: the file unchanged, edited, silent.
+    /// Goal: the last change counts, and an edit ends the record. Method: the file unchanged,
+    /// edited, edited back, silent.
     #[test]
     fn live_value_holds_until_the_file_is_edited() {
-        let live = Live { configured: Some(1), live: Some(2) };
-        assert_eq!(live.resolve(Some(&1)), Some(2));
-        assert_eq!(live.resolve(Some(&3)), Some(3));
-        assert_eq!(live.resolve(None), None);
-        assert_eq!(Live { configured: Some(1), live: None }.resolve(Some(&1)), None);
-        assert_eq!(Live { configured: None, live: Some(4) }.resolve(None), Some(4));
+        let mut record = Some(Live { configured: Some(1), live: Some(2) });
+        assert_eq!(Live::resolve(&mut record, Some(1)), (Some(2), false));
+        assert_eq!(Live::resolve(&mut record, Some(3)), (Some(3), true));
+        assert_eq!(Live::resolve(&mut record, Some(1)), (Some(1), false), "the edit ended it");
+        let mut record = Some(Live { configured: Some(1), live: Some(2) });
+        assert_eq!(Live::resolve(&mut record, None), (None, true));
+        let mut deleted = Some(Live { configured: Some(1), live: None });
+        assert_eq!(Live::resolve(&mut deleted, Some(1)), (None, false));
+        let mut added = Some(Live { configured: None, live: Some(4) });
+        assert_eq!(Live::resolve(&mut added, None), (Some(4), false));
     }
 }
