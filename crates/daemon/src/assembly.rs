@@ -64,6 +64,10 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     let begun = declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
     check_whole(&view)?;
     crate::levels::check_memory(&view, is_new)?;
+    // Before levels are made and touched: the kernel may end the process without a word.
+    if let Some(line) = crate::memory::shortage(config, view.layout.shards) {
+        tracing::warn!("{line}");
+    }
     notes.extend(crate::admission::notes(&config.devices, &view));
     if view.catalog.volumes.values().any(|record| crate::cloud::is_store(&record.path)) {
         notes.extend(crate::cloud::placement_note(config));

@@ -19,7 +19,7 @@ use crate::error::{Report, ReportKind};
 use std::fs::File;
 use std::io::{ErrorKind as Io, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where level files lie that nobody chose a place for, within the node's directory.
 pub const LEVELS_DIR_NAME: &str = "levels";
@@ -84,6 +84,44 @@ pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<
     if format == Format::All && !is_new {
         return Err(in_use(dir));
     }
+    let mut made = Made::default();
+    let prepared = prepare_all(dir, view, is_new, format, &mut made);
+    if prepared.is_err() {
+        made.give_back();
+    }
+    prepared
+}
+
+/// Level files that this start made, with the length that one had before which was there.
+#[derive(Default)]
+struct Made(Vec<(PathBuf, Option<u64>)>);
+
+impl Made {
+    /// Files go again, and one that was there has its length again: their disk is as full as it
+    /// was.
+    fn give_back(self) {
+        for (path, before) in self.0 {
+            let given = match before {
+                None => std::fs::remove_file(&path),
+                Some(length) => {
+                    let file = File::options().write(true).open(&path);
+                    file.and_then(|file| file.set_len(length))
+                }
+            };
+            if let Err(cause) = given {
+                tracing::warn!(path = %path.display(), %cause, "cannot give back a level's room");
+            }
+        }
+    }
+}
+
+fn prepare_all(
+    dir: &Path,
+    view: &View,
+    is_new: bool,
+    format: Format,
+    made: &mut Made,
+) -> Result<(), Report> {
     for (index, level) in view.layout.levels.iter().enumerate() {
         let Some(path) = &level.path else { continue };
         if is_new {
@@ -99,10 +137,12 @@ pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<
             }
         }
         match existing_length(path) {
-            Ok(None) if is_new => make(level, path)?,
+            Ok(None) if is_new => make(level, path, None, made)?,
             Ok(None) => return Err(missing(level, path)),
             Ok(Some(length)) if length >= level.size => own_room(level, path)?,
-            Ok(Some(_)) if is_new && path.is_file() => make(level, path)?,
+            Ok(Some(length)) if is_new && path.is_file() => {
+                make(level, path, Some(length), made)?;
+            }
             Ok(Some(length)) => return Err(short(level, path, length, is_new)),
             Err(cause) => return Err(refused(level, path, &cause)),
         }
@@ -115,9 +155,38 @@ pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<
 /// # Errors
 /// A report of kind [`ReportKind::Full`].
 pub fn check_memory(view: &View, is_new: bool) -> Result<(), Report> {
+    check_memory_within(view, is_new, crate::memory::bound())
+}
+
+/// The same where the system lets the process have so much memory, if it says.
+fn check_memory_within(view: &View, is_new: bool, bound: Option<u64>) -> Result<(), Report> {
     let levels = view.layout.levels.iter().filter(|level| level.kind == Kind::Memory);
     let names: Vec<String> = levels.clone().map(|level| format!("`{}`", level.name)).collect();
     let bytes = levels.map(|level| level.size).fold(0, u64::saturating_add);
+    let refused = |cause: String, hint: &str| {
+        Report::new(ReportKind::Full, format!("cannot have memory level {}", names.join(", ")))
+            .cause(cause)
+            .state("nothing was started or changed")
+            .hint(hint)
+    };
+    if let Some(bound) = bound.filter(|bound| bytes > *bound) {
+        // Memory is promised all the same; the kernel would kill the node when it is touched.
+        let (bytes, bound) = (Size(bytes), Size(bound));
+        let cause = format!("{bytes} is more than the {bound} that this process may have");
+        return Err(refused(
+            cause,
+            match is_new {
+                true => {
+                    "write a smaller `size` of that `[[level]]`, or raise the limit of the control \
+                 group (`MemoryMax=`)"
+                }
+                false => {
+                    "give the machine, or the control group (`MemoryMax=`), as much memory as \
+                     before; a node keeps its levels for life"
+                }
+            },
+        ));
+    }
     let mut trial: Vec<u8> = Vec::new();
     let given = usize::try_from(bytes).is_ok_and(|bytes| trial.try_reserve_exact(bytes).is_ok());
     // It must really be asked for, although nobody uses it.
@@ -125,16 +194,17 @@ pub fn check_memory(view: &View, is_new: bool) -> Result<(), Report> {
     if given {
         return Ok(());
     }
-    Err(Report::new(ReportKind::Full, format!("cannot have memory level {}", names.join(", ")))
-        .cause(format!("the system does not give {} of memory", Size(bytes)))
-        .state("nothing was started or changed")
-        .hint(match is_new {
+    let cause = format!("the system does not give {} of memory", Size(bytes));
+    Err(refused(
+        cause,
+        match is_new {
             true => "write a smaller `size` of that `[[level]]`",
             false => {
                 "give the machine, or the process (`ulimit -v`), as much memory as before; a node \
-                 keeps its levels for life"
+             keeps its levels for life"
             }
-        }))
+        },
+    ))
 }
 
 fn in_use(dir: &Path) -> Report {
@@ -193,16 +263,19 @@ fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
     }
 }
 
-fn make(level: &LevelConfig, path: &Path) -> Result<(), Report> {
-    let existed = path.exists();
-    let made = reserve(path, level.size);
-    made.map_err(|cause| {
-        if !existed {
-            // Whatever could be reserved is given back; the report says why there was not enough.
-            drop(std::fs::remove_file(path));
-        }
-        refused(level, path, &cause)
-    })
+/// Gives a level's file its length; `before` it had none, or that one.
+fn make(
+    level: &LevelConfig,
+    path: &Path,
+    before: Option<u64>,
+    made: &mut Made,
+) -> Result<(), Report> {
+    let reserved = reserve(path, level.size);
+    // What could be reserved before that failed is given back, too.
+    if reserved.is_ok() || path.exists() {
+        made.0.push((path.to_owned(), before));
+    }
+    reserved.map_err(|cause| refused(level, path, &cause))
 }
 
 fn reserve(path: &Path, length: u64) -> std::io::Result<()> {
@@ -284,7 +357,6 @@ mod tests {
     use super::*;
     use crate::assembly::prepare as assemble;
     use crate::config::{Config, Overrides};
-    use std::path::PathBuf;
     use tempfile::TempDir;
 
     fn view(dir: &Path, more: &str) -> (View, PathBuf) {
@@ -316,6 +388,27 @@ mod tests {
         assert!(report.hint.contains("put the file back") && !path.exists(), "{report}");
     }
 
+    /// Goal: memory levels larger than what the process may have are refused, with a hint that
+    /// fits. Method: bounds around their size, at a first and a later start; no bound.
+    #[test]
+    fn memory_levels_fit_their_bound() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let (mut view, _) = view(dir.path(), "");
+        let mut memory = view.layout.levels[0].clone();
+        (memory.kind, memory.path, memory.size) = (Kind::Memory, None, 64 << 20);
+        view.layout.levels.insert(0, memory);
+        for (is_new, hint) in [(true, "smaller `size`"), (false, "for life")] {
+            for bound in [None, Some(64 << 20)] {
+                check_memory_within(&view, is_new, bound).expect("it fits");
+            }
+            let bound = Some((64 << 20) - 1);
+            let report = check_memory_within(&view, is_new, bound).expect_err("a byte short");
+            assert_eq!(report.kind, ReportKind::Full);
+            assert!(report.cause.contains("64MiB is more than"), "{report}");
+            assert!(report.hint.contains(hint), "{report}");
+        }
+    }
+
     /// Goal: an NVM level has its room from each start on. Method: a chosen file without room, then
     /// a hole in it, as a copy may have; an SSD level keeps what it gave back.
     #[test]
@@ -339,16 +432,29 @@ mod tests {
         }
     }
 
-    /// Goal: no room is an error that leaves nothing. Method: a level larger than any file may be.
+    /// Goal: without enough room nothing is left behind, of no level, and what was there before is
+    /// as it was. Method: a level that fits and one that is larger than any disk, in the node's own
+    /// folder, and in a short file that an operator made.
     #[test]
     fn no_room_leaves_nothing() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let (mut view, path) = view(dir.path(), "");
-        view.layout.levels[0].size = 1 << 62;
-        let report =
-            prepare(dir.path(), &view, true, Format::Empty).expect_err("no disk has that much");
-        assert!(report.error.contains("levels/ssd"), "{report}");
-        assert!(!path.exists());
+        for is_chosen in [false, true] {
+            let dir = TempDir::new().expect("a temporary directory");
+            let (mut view, path) = view(dir.path(), "");
+            let mut first = view.layout.levels[0].clone();
+            let first_path = dir.path().join(if is_chosen { "chosen" } else { "levels/nvm" });
+            (first.kind, first.path) = (Kind::Nvm, Some(first_path.clone()));
+            if is_chosen {
+                std::fs::write(&first_path, [0; 512]).expect("writable");
+            }
+            view.layout.levels.insert(0, first);
+            view.layout.levels[1].size = 1 << 62;
+            let report =
+                prepare(dir.path(), &view, true, Format::Empty).expect_err("no disk has that much");
+            assert!(report.error.contains("levels/ssd"), "{report}");
+            assert!(!path.exists());
+            let left = existing_length(&first_path).expect("readable");
+            assert_eq!(left, is_chosen.then_some(512), "the first level is given back");
+        }
     }
 
     /// Goal: a new node formats nothing that is somebody's, unless it is told to. Method: a chosen

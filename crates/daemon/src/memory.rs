@@ -84,6 +84,20 @@ fn granted() -> Option<u64> {
     limits.chain(machine).min()
 }
 
+/// Bytes of memory and swap that this process may have, where the system tells: beyond that the
+/// kernel kills it.
+pub(crate) fn bound() -> Option<u64> {
+    let meminfo = text(Path::new("/proc/meminfo"));
+    let swap = meminfo.as_deref().and_then(|text| kib_of(text, "SwapTotal:")).unwrap_or(0);
+    let groups = text(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    // The first version's limits of swap hold memory, too, and are not read.
+    let files = group_files(&groups).into_iter().filter(|file| file.ends_with("memory.max"));
+    let files = files.map(|file| file.replace("memory.max", "memory.swap.max"));
+    let limits = files.filter_map(|file| text(Path::new(&file))?.trim().parse().ok());
+    let swap = limits.chain([swap]).min().expect("the machine's is one");
+    granted().map(|granted| granted.saturating_add(swap))
+}
+
 fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -91,7 +105,12 @@ fn text(path: &Path) -> Option<String> {
 }
 
 fn machine_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kib_of(meminfo, "MemTotal:")
+}
+
+/// Bytes in a line of `/proc/meminfo`.
+fn kib_of(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }
