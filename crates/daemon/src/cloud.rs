@@ -207,6 +207,19 @@ impl OpenRemote for Prepared {
     }
 }
 
+/// Runs what waits for a store on a thread of its own, since the caller may be a runtime's.
+fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    let thread = std::thread::Builder::new().name("cloud-ask".to_owned());
+    let asking = thread.spawn(work).map_err(|cause| {
+        let cause = format!("no thread can be made to ask the store: {cause}");
+        Fault { kind: FaultKind::Retry, cause }
+    })?;
+    asking.join().map_err(|_| {
+        let cause = "asking the store broke off, as the log says".to_owned();
+        Fault { kind: FaultKind::Denied, cause }
+    })
+}
+
 impl CloudHomes {
     /// The homes of a node that will say who it is.
     #[must_use]
@@ -262,11 +275,8 @@ impl CloudHomes {
     /// Asks the store and waits, on a thread of its own, since the caller may be a runtime's.
     fn ask(&self, store: &Store, request: Request) -> End {
         let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asking = std::thread::spawn(move || runtime.block_on(store.perform(request)));
-        asking.join().unwrap_or_else(|_| {
-            let cause = "asking the store broke off, as the log says".to_owned();
-            End::Failed(Fault { kind: FaultKind::Denied, cause })
-        })
+        let asked = on_thread(move || runtime.block_on(store.perform(request)));
+        asked.unwrap_or_else(End::Failed)
     }
 
     /// What the store has at a volume's place.

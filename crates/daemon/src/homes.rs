@@ -495,6 +495,8 @@ pub(crate) mod tests {
     pub(crate) struct Owner {
         log: Mutex<Vec<String>>,
         refuses: Mutex<bool>,
+        /// The next preparation ends in a panic.
+        pub(crate) panics: Mutex<bool>,
         taken: Mutex<Option<Taken>>,
         /// The next mark is answered when the other end is gone.
         pub(crate) silence: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
@@ -547,6 +549,8 @@ pub(crate) mod tests {
             record: &VolumeRecord,
         ) -> Result<Arc<dyn OpenRemote>, Report> {
             self.note(format!("prepare {name} {:?}", record.phase));
+            let panics = std::mem::take(&mut *self.panics.lock().expect("one test"));
+            assert!(!panics, "no thread can be made");
             match *self.refuses.lock().expect("one test") {
                 true => Err(Report::new(ReportKind::InUse, "cannot open the home").cause("owned")),
                 false => Ok(Arc::new(Opener)),

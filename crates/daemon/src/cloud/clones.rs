@@ -8,7 +8,7 @@
 //! Cost: some requests, and the snapshot's map twice over the link.
 //! Not for: bases in folders that another node serves, since puts there know no conditions.
 
-use super::CloudHomes;
+use super::{CloudHomes, on_thread};
 use crate::catalog::VolumeRecord;
 use crate::config::{CloneSource, KeySource, Name};
 use crate::error::{Report, ReportKind};
@@ -52,9 +52,8 @@ struct Found {
 impl CloudHomes {
     pub(super) fn insist(&self, store: &Store, request: Request) -> End {
         let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asking =
-            std::thread::spawn(move || runtime.block_on(store.insist(request, ATTEMPTS_MAX)));
-        asking.join().expect("a request ends with a fault, it does not panic")
+        let asked = on_thread(move || runtime.block_on(store.insist(request, ATTEMPTS_MAX)));
+        asked.unwrap_or_else(End::Failed)
     }
 
     fn found(&self, store: &Store) -> Result<Found, Fault> {
@@ -249,24 +248,23 @@ impl CloudHomes {
     /// changes nothing.
     pub(super) fn is_lost(&self, watch: &Watch) -> bool {
         let (runtime, watch) = (self.runtime.clone(), watch.clone());
-        let asking = std::thread::spawn(move || {
+        let asked = on_thread(move || {
             let number = watch.order(Order::Say);
             let newest = watch.wait(|said| said.heard >= number);
             runtime.block_on(async { tokio::time::timeout(MARK_TIME, newest).await })
         });
-        let said = asking.join().expect("a volume's word is awaited without a panic");
-        matches!(said, Ok(Some(said)) if matches!(said.status.link, Link::Lost(_)))
+        matches!(asked, Ok(Ok(Some(said))) if matches!(said.status.link, Link::Lost(_)))
     }
 
     /// Has a volume of this node change its snapshots.
     fn change(&self, watch: &Watch, change: SnapshotChange) -> Result<(), SnapshotError> {
         let (runtime, watch) = (self.runtime.clone(), watch.clone());
-        let asking = std::thread::spawn(move || {
+        let asked = on_thread(move || {
             let changing =
                 async { tokio::time::timeout(MARK_TIME, watch.change_snapshots(change)).await };
             runtime.block_on(changing).unwrap_or(Err(SnapshotError::Closed))
         });
-        asking.join().expect("a change ends with an error, it does not panic")
+        asked.unwrap_or(Err(SnapshotError::Closed))
     }
 
     /// Replaces the superblock of a volume that this node does not serve, on the condition that

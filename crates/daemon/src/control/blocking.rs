@@ -5,7 +5,7 @@
 
 use super::Control;
 use crate::catalog::VolumeRecord;
-use crate::error::Report;
+use crate::error::{Report, ReportKind};
 use crate::homes::{Homes, KeptData};
 use crate::intents::Intents;
 
@@ -37,6 +37,25 @@ impl Control {
         record: VolumeRecord,
         discard: bool,
     ) -> Result<Option<KeptData>, Report> {
-        self.at_homes(move |homes| homes.release(&record, discard)).await
+        let homes = self.facts.homes.clone();
+        let releasing = tokio::task::spawn_blocking(move || homes.release(&record, discard));
+        releasing.await.unwrap_or_else(|ended| Err(broke_off(ended)))
     }
+}
+
+/// What is said of work at homes that ended in a panic: who asked goes on and takes back what it
+/// had begun, such as the name of a new volume.
+pub(super) fn broke_off(ended: tokio::task::JoinError) -> Report {
+    let cause = match ended.try_into_panic() {
+        Ok(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("it broke off: {}", text.unwrap_or("the log says why"))
+        }
+        Err(_) => "it was given up, since the node stops".to_owned(),
+    };
+    Report::new(ReportKind::Failure, "cannot use the volume's backing store")
+        .cause(cause)
+        .state("nothing was changed")
+        .hint("the log says more; repeat the command, and report it if it happens again")
 }

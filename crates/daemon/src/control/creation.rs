@@ -151,6 +151,23 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::control::Authority;
     use crate::control::tests::{MockNode, create};
+    use crate::homes::tests::{wanted, with_owner};
+
+    /// Goal: a creation that ends in a panic is refused with a cause, and gives its name back.
+    /// Method: an owner of homes that panics once; the same command again, and the catalog between.
+    #[tokio::test]
+    async fn a_creation_that_panics_keeps_no_name() {
+        let (owner, node) = with_owner("");
+        *owner.panics.lock().expect("one test") = true;
+        let creating = || node.control.volume_create(wanted("far"), Authority::Owner);
+        let refused = creating().await.expect_err("it panics");
+        assert!(refused.cause.contains("no thread can be made"), "{refused}");
+        assert!(!refused.hint.is_empty(), "{refused}");
+        assert!(!node.control.view().catalog.volumes.contains_key("far"), "it keeps its name");
+        let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+        assert!(!saved.volumes.contains_key("far"), "it is not taken up again at a start");
+        creating().await.expect("the name is free");
+    }
 
     /// Goal: a creation that fails, and whose end the catalog does not take, says what a crash
     /// leaves, keeps no name, and is over once there is room. Method: a shard refuses, and from

@@ -5,6 +5,7 @@
 //! something the next start completes.
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
+use super::blocking::broke_off;
 use super::creation::MadeFile;
 use super::intents::held_keeps;
 use super::placement::place;
@@ -224,7 +225,7 @@ impl Control {
             intents.mark(&view, &homes, &record, &mut plans)?;
             Ok(plans)
         });
-        planning.await.expect("an owner of homes reports, it does not panic")
+        planning.await.unwrap_or_else(|ended| Err(broke_off(ended)))
     }
 
     /// Changes a volume.
