@@ -227,6 +227,9 @@ impl Drop for Injected<'_> {
     }
 }
 
+/// Below those that the kernel gives away by itself.
+const CHOSEN_PORTS: std::ops::Range<u16> = 20_000..32_000;
+
 /// A port on loopback that stays one's own, whether somebody listens on it or not.
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -237,8 +240,20 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn reserve() -> io::Result<Self> {
-        let holder = bound((Ipv4Addr::LOCALHOST, 0).into())?;
-        Ok(Port { address: holder.local_addr()?, _holder: holder })
+        // Not of those that the kernel chooses from: it gives one that is bound and may be shared
+        // to a server that asks for any.
+        let of_process = std::process::id() as usize * 31;
+        for turn in 0..CHOSEN_PORTS.len() {
+            let offset = of_process.wrapping_add(turn * 7919) % CHOSEN_PORTS.len();
+            let address = (Ipv4Addr::LOCALHOST, CHOSEN_PORTS.start + offset as u16).into();
+            let holder = TcpSocket::new_v4()?;
+            // As long as it is not to be shared, one that anything else has is refused.
+            if holder.bind(address).is_ok() {
+                holder.set_reuseaddr(true)?;
+                return Ok(Port { address, _holder: holder });
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
