@@ -497,7 +497,7 @@ fn encode(catalog: &Catalog) -> Vec<u8> {
         catalog,
     };
     let mut bytes = serde_json::to_vec_pretty(&envelope).expect("a catalog has only string keys");
-    bytes.push(b'\n');
+    bytes.extend_from_slice(last::MARK);
     bytes
 }
 

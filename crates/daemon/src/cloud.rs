@@ -394,7 +394,8 @@ impl CloudHomes {
                 .state("nothing was changed, neither here nor in the store")
                 .hint(
                     "give each volume its own journal and map back: the number in their names is \
-                     the volume's; the node tries again by itself",
+                     the volume's; the node tries again by itself. Where no file was moved, remove \
+                     `identities.json` and start the node again",
                 ))
         })
     }

@@ -155,7 +155,7 @@ fn prepare_all(
 /// # Errors
 /// A report of kind [`ReportKind::Full`].
 pub fn check_memory(view: &View, is_new: bool) -> Result<(), Report> {
-    check_memory_within(view, is_new, crate::memory::bound())
+    check_memory_within(view, is_new, crate::memory::bound(is_new))
 }
 
 /// The same where the system lets the process have so much memory, if it says.

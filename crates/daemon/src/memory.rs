@@ -78,15 +78,20 @@ fn share(granted: Option<u64>, configured: Option<Size>, shards: u8) -> ClientMe
 /// Bytes of memory that this process may have, where the system tells.
 fn granted() -> Option<u64> {
     let machine = text(Path::new("/proc/meminfo")).as_deref().and_then(machine_bytes);
+    group_limit().into_iter().chain(machine).min()
+}
+
+/// The least limit of its control groups.
+fn group_limit() -> Option<u64> {
     let groups = text(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let groups = group_files(&groups).into_iter().filter_map(|path| text(Path::new(&path)));
-    let limits = groups.filter_map(|text| text.trim().parse().ok());
-    limits.chain(machine).min()
+    groups.filter_map(|text| text.trim().parse().ok()).min()
 }
 
 /// Bytes of memory and swap that this process may have, where the system tells: beyond that the
-/// kernel kills it.
-pub(crate) fn bound() -> Option<u64> {
+/// kernel kills it. Of a node that has run, by its control groups alone: a machine may have less
+/// memory at a start than it is given later.
+pub(crate) fn bound(is_new: bool) -> Option<u64> {
     let meminfo = text(Path::new("/proc/meminfo"));
     let swap = meminfo.as_deref().and_then(|text| kib_of(text, "SwapTotal:")).unwrap_or(0);
     let groups = text(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -95,7 +100,8 @@ pub(crate) fn bound() -> Option<u64> {
     let files = files.map(|file| file.replace("memory.max", "memory.swap.max"));
     let limits = files.filter_map(|file| text(Path::new(&file))?.trim().parse().ok());
     let swap = limits.chain([swap]).min().expect("the machine's is one");
-    granted().map(|granted| granted.saturating_add(swap))
+    let granted = if is_new { granted() } else { group_limit() };
+    granted.map(|granted| granted.saturating_add(swap))
 }
 
 fn text(path: &Path) -> Option<String> {

@@ -156,8 +156,9 @@ fn refused(error: &StartError, about: &About) -> Report {
 
 /// What to do where a backing store may not be written to.
 pub(crate) const HOME_DENIED: &str = "let the node's user read and write the file or device, and \
-    lift its write protection (`blockdev --setrw`); or make the volume read-only (`--read-only`, \
-    `read_only = true`)";
+    lift its write protection (`blockdev --setrw`); a device that can still be opened for writing \
+    is served as a read-only volume (`--read-only`, `read_only = true`) where nothing waits to be \
+    written back to it";
 
 /// Kind of failure, state of the data, what to do.
 fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'static str) {

@@ -245,7 +245,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn lose_by(&mut self, why: String, is_taken: bool) {
-        self.session.state = State::Lost { why, is_taken };
+        // That another node has it stays so, whatever else is found.
+        if is_taken || !matches!(self.session.state, State::Lost { is_taken: true, .. }) {
+            self.session.state = State::Lost { why, is_taken };
+        }
         self.session.proposed = None;
         self.session.claim_until = Nanos::NEVER;
         self.awaits_map = false;

@@ -4,7 +4,8 @@
 //! checksum; a start and a check hold the catalog against it. The file is replaced within the room
 //! that it has.
 //! Invariant: a catalog that the node wrote last is named, whenever the power fails. A file that is
-//! missing or damaged refuses nothing.
+//! missing or damaged refuses nothing, nor does it a catalog of an earlier build, which names none:
+//! those of this one end with a mark.
 //! Cost: a small file per change of the catalog. Not for: a directory that is put back as a whole.
 
 use crate::checked::Checked;
@@ -22,6 +23,10 @@ pub(crate) const LAST_FILE_NAME: &str = "catalog.last";
 const STAGED_NAME: &str = "catalog.last.new";
 const FILE: Checked =
     Checked { format: "layby last catalog", version: 1, content: "catalogs", bytes_max: 64 << 10 };
+
+/// How a catalog ends that was named before it was written; one of an earlier build ends with one
+/// end of line.
+pub(super) const MARK: &[u8] = b"\n\n";
 
 /// A catalog's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +47,13 @@ impl Written {
 /// Says durably that the catalog of `dir` is the one that is there or has these bytes.
 ///
 /// # Errors
-/// The disk's.
+/// The disk's; which catalog is the last one is as it was then.
 pub(super) fn announce(dir: &Path, next: &[u8]) -> std::io::Result<()> {
-    let old = read_small(&dir.join(CATALOG_FILE_NAME), CATALOG_BYTES_MAX).ok();
+    let old = match read_small(&dir.join(CATALOG_FILE_NAME), CATALOG_BYTES_MAX) {
+        Ok(old) => Some(old),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(cause),
+    };
     let both: Vec<Written> = old.iter().map(Vec::as_slice).chain([next]).map(Written::of).collect();
     replace_within(dir, (STAGED_NAME, LAST_FILE_NAME), &FILE.bytes(&both))
 }
@@ -71,6 +80,10 @@ pub(crate) fn check(dir: &Path) -> Result<(), Report> {
     if last.contains(&Written::of(&bytes)) {
         return Ok(());
     }
+    if !bytes.ends_with(MARK) {
+        tracing::warn!("the catalog is an earlier build's: it is not known whether it is the last");
+        return Ok(());
+    }
     let dir = dir.display();
     Err(Report::new(ReportKind::Corrupt, format!("cannot use the catalog of the node in `{dir}`"))
         .cause(format!(
@@ -80,8 +93,9 @@ pub(crate) fn check(dir: &Path) -> Result<(), Report> {
         .state("nothing was changed; levels and volumes' files are as they were")
         .hint(format!(
             "put the newest `{CATALOG_FILE_NAME}` back; where there is none, remove \
-             `{LAST_FILE_NAME}` and start: what the levels hold of volumes that this catalog does \
-             not know, or behind the ends that it knows, is dropped then"
+             `{LAST_FILE_NAME}`, see with `layby check` what the levels hold of volumes that this \
+             catalog does not know, and start: that, and what lies behind the ends that it knows, \
+             is dropped then"
         )))
 }
 
@@ -116,6 +130,10 @@ mod tests {
         std::fs::write(&path, &versions[1]).expect("the test's own file");
         let refused = check(dir.path()).expect_err("it is older");
         assert!(refused.to_string().contains("an older copy"), "{refused}");
+        let earlier = versions[1].strip_suffix(b"\n").expect("the mark has two");
+        std::fs::write(&path, earlier).expect("the test's own file");
+        check(dir.path()).expect("an earlier build may have written it after all of these");
+        std::fs::write(&path, &versions[1]).expect("the test's own file");
         std::fs::write(dir.path().join(LAST_FILE_NAME), b"damaged").expect("the test's own file");
         check(dir.path()).expect("nothing is known");
     }
