@@ -123,12 +123,14 @@ impl Cache {
         (self.lost, self.lost_runs_max) = (lost, runs_max);
     }
 
-    /// Has one more block be an error until it is whole again, during a start.
-    pub fn lose(&mut self, key: BlockKey) {
+    /// Has one more block be an error until it is whole again, during a start; false where there
+    /// are as many ranges as there may be.
+    pub fn lose(&mut self, key: BlockKey) -> bool {
         if let Some(number) = self.volumes.number(key.volume()) {
             self.volumes.get_mut(number).logged = true;
             self.lost.insert(key, 1);
         }
+        self.lost.len() <= self.lost_runs_max
     }
 
     /// The ranges of a volume beyond `blocks` are no part of it any more.

@@ -293,10 +293,11 @@ impl Core {
         self.note_dirty(&nvm.entries);
         let overflow = self.restore(&nvm.entries, &log.entries, &mut report);
         self.redo_zeroes(io, &resolved)?;
-        self.send_home(io, overflow)?;
+        let unread = self.send_home(io, overflow)?;
         self.cache.end_restore();
         self.fit_ssd_level();
         let is_kept = self.end_with_checkpoint(io);
+        self.free_unread(unread, is_kept)?;
         self.own_cleaning();
         report.is_checkpointed = is_kept;
         if let Some(info) = is_new_loss {
@@ -500,19 +501,24 @@ impl Core {
     }
 
     /// Blocks beyond a level's slots go to their homes; those of volumes that are gone go nowhere.
+    /// Answers those that cannot be read, which are lost: their records stay as proof until the
+    /// checkpoint says so.
     fn send_home(
         &mut self,
         io: &mut dyn Io,
         overflow: Vec<(usize, RecoveredEntry)>,
-    ) -> Result<(), CoreError> {
+    ) -> Result<Vec<(usize, RecoveredEntry)>, CoreError> {
         let size = self.cache.spec().block_size;
+        let mut unread = Vec::new();
         for (level, entry) in overflow {
             let volume = entry.key.volume();
             if entry.dirty && self.homes.contains_key(&volume) {
                 let Some(data) = self.read_alone(io, level, entry) else {
-                    // Not even what is older than these bytes is served, and they stay as proof
-                    // until the checkpoint says so.
-                    self.cache.lose(entry.key);
+                    // Without a log nothing would say that it is lost.
+                    if self.log().is_none() || !self.cache.lose(entry.key) {
+                        return Err(unreadable(level, entry));
+                    }
+                    unread.push((level, entry));
                     continue;
                 };
                 let offset = size.offset_of(entry.key.block());
@@ -532,6 +538,26 @@ impl Core {
                 Level::Memory(_) => {}
             }
         }
+        Ok(unread)
+    }
+
+    /// Frees blocks that are lost, once that is kept: their records would come back over what is
+    /// written into their place.
+    fn free_unread(
+        &mut self,
+        unread: Vec<(usize, RecoveredEntry)>,
+        is_kept: bool,
+    ) -> Result<(), CoreError> {
+        for (level, entry) in unread {
+            if !is_kept {
+                return Err(unreadable(level, entry));
+            }
+            match &mut self.levels[level] {
+                Level::Nvm(store) => store.free(entry.slot, Freed::Superseded),
+                Level::Ssd(store) => store.free(entry.slot),
+                Level::Memory(_) => {}
+            }
+        }
         Ok(())
     }
 
@@ -545,7 +571,11 @@ impl Core {
         let ticket = crate::store::Ticket(super::TICKET_OWN);
         match &mut self.levels[level] {
             Level::Memory(_) => None,
-            Level::Nvm(store) => store.read(entry.slot).ok().map(<[u8]>::to_vec),
+            Level::Nvm(store) => {
+                let mut data = Vec::new();
+                let read = store.read_with(entry.slot, |bytes| data = bytes.to_vec());
+                read.is_ok().then_some(data)
+            }
             Level::Ssd(store) => {
                 store.read(io, ticket, &[entry.slot]);
                 loop {
@@ -651,6 +681,15 @@ fn open_levels(
         });
     }
     Ok((levels, nvm, log))
+}
+
+/// A start cannot go on without a block that no slot of its level was left for.
+fn unreadable(level: usize, entry: RecoveredEntry) -> CoreError {
+    let (slot, key) = (Some(entry.slot), Some(entry.key));
+    let (offset, length, stored, computed) = (0, 0, 0, 0);
+    let (disk, what) = ("the level".to_owned(), "data block without a slot");
+    let info = CorruptInfo { disk, offset, length, what, slot, key, stored, computed };
+    CoreError::Store { level, error: StoreError::Corrupt(info) }
 }
 
 fn only_one(kind: &str) -> CoreError {

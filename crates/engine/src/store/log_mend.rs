@@ -161,17 +161,7 @@ impl Scan<'_> {
         io: &mut dyn Io,
         dark: &[(u32, bool)],
     ) -> Result<(), StoreError> {
-        let located = self.checkpoint.iter().map(|entry| entry.location);
-        let named: Set<u32> = located.filter_map(|at| self.geometry.segment_of(at)).collect();
         for (index, is_unreadable) in dark {
-            let is_open = self.trailer.open.iter().any(|open| open.index == *index);
-            if named.contains(index) && !is_open {
-                // It was closed before the checkpoint, and is not opened before the next one.
-                let at = self.geometry.segment_first(*index);
-                let info = is_unreadable.then(|| self.corrupt(at, "segment header", (0, 0)));
-                self.recovered.damaged.extend(info);
-                continue;
-            }
             // Many are a disk that had something else before the log was made.
             if dark.len() > DARK_MAX && !is_unreadable || self.trailer.clean {
                 continue;

@@ -642,6 +642,10 @@ impl NvmStore {
                 break;
             }
         }
+        if self.lost {
+            // What has just been placed, or found no slot, waits for nothing.
+            self.answer_waiters();
+        }
         self.ask_forgets();
         self.start_sync(io);
     }

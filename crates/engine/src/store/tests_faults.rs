@@ -239,31 +239,6 @@ fn a_checkpoint_forgives_what_failed_before_it() {
     assert_eq!((log.counters().checkpoints, is_failed(&log)), (2, 0));
 }
 
-/// Goal: a segment that the checkpoint names, and that was not open then, holds nothing newer, so
-/// that it costs nothing to lose its header and first descriptor. Method: a segment filled and
-/// closed, a checkpoint, a write behind it; both pages cannot be read.
-#[test]
-fn a_closed_segment_is_known_without_its_header() {
-    let (mut io, disk, mut log) = fresh(16);
-    let geometry = log.geometry;
-    let count = geometry.segment_blocks;
-    for index in 0..count {
-        stored(&put(&mut io, &mut log, index, 20 + index as u8, true)).expect("a sound disk");
-    }
-    log.checkpoint_now(false);
-    (0..1000).for_each(|_| _ = checkpoint_turn(&mut io, &mut log));
-    assert_eq!(log.counters().checkpoints, 1);
-    stored(&put(&mut io, &mut log, count, 10, true)).expect("a sound disk");
-    io.crash(CrashMode::DropAll);
-    let at = find(&io, disk, 20) / BLOCK;
-    let segment = geometry.segment_of(at as u32).expect("it lies in a segment");
-    let at = u64::from(geometry.segment_first(segment)) * BLOCK;
-    io.fail_reads(disk, at, 2 * BLOCK);
-    let (_, recovered) = open(&mut io, disk);
-    assert_eq!((recovered.undecided, recovered.entries.len()), (None, count as usize + 1));
-    assert!(recovered.damaged.iter().any(|info| info.offset == at), "it is named");
-}
-
 /// Goal: dirty blocks that no slot of the level is left for take those of clean ones, oldest first,
 /// since a backing store may not be there that could take them. Method: a dirty block whose slot
 /// was taken for another one, in a level that is full of clean ones; power loss.

@@ -299,4 +299,14 @@ fn a_rotten_block_without_a_slot_is_an_error() {
     world.io.corrupt(world.ssd, at, 8);
     world.restart();
     assert_eq!(world.read(2, 0, BLOCK).err(), Some(ErrorKind::Corrupt));
+    // Nothing of it comes back over what is written then.
+    let mut write = call(Operation::Write, 0, BLOCK);
+    write.flags.fua = true;
+    world.run(2, write, 42).expect("a whole block");
+    assert!(world.core.end_with_checkpoint(&mut world.io));
+    for _ in 0..2 {
+        world.io.crash(CrashMode::DropAll);
+        world.restart();
+        assert_eq!(world.read(2, 0, BLOCK), Ok(vec![42; BLOCK as usize]));
+    }
 }
