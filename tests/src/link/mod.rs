@@ -274,6 +274,13 @@ fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
+/// A child that another thread has just forked has the socket, too, until it runs its program: to
+/// close it here would not end it.
+fn end_listening(listener: &TcpListener) {
+    let ended = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+    ended.expect("it listens");
+}
+
 /// The proxy's thread: listens, and obeys until nobody orders any more.
 async fn live(
     shared: Arc<Shared>,
@@ -289,7 +296,10 @@ async fn live(
             order = orders.recv() => {
                 let Some((shape, done)) = order else { return };
                 listener = match (shape.cut, listener) {
-                    (Some(Cut::Refuse), _) => None,
+                    (Some(Cut::Refuse), kept) => {
+                        kept.iter().for_each(end_listening);
+                        None
+                    }
                     (_, Some(kept)) => Some(kept),
                     (_, None) => Some(port.listen().expect("the port is our own")),
                 };
