@@ -30,7 +30,7 @@ pub use device::{Device, DeviceBytes, EMULATED_REQUEST_MS};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use http::{HttpAnswer, HttpRequest};
 pub use lax::LaxStore;
-pub use mount::{Attached, Mounted, SmallDisk, mount_unavailable};
+pub use mount::{Attached, LoopDevice, Mounted, SmallDisk, mount_unavailable};
 pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
 pub use python::{promtool, python_script, python_tool};
 pub use s3::S3Server;

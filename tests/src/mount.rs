@@ -95,6 +95,37 @@ impl Drop for Attached {
     }
 }
 
+/// A file as a block device, writable and detached when this goes.
+#[derive(Debug)]
+pub struct LoopDevice(String);
+
+impl LoopDevice {
+    /// One over `file`.
+    ///
+    /// # Panics
+    /// When losetup fails; ask [`mount_unavailable`] first.
+    #[track_caller]
+    #[must_use]
+    pub fn new(file: &Path) -> LoopDevice {
+        let device = must("losetup", &["--find", "--show", &file.to_string_lossy()]);
+        LoopDevice(device.trim().to_owned())
+    }
+
+    /// Where the device is.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // A write protection would outlive the file.
+        run("blockdev", &["--setrw", &self.0]);
+        run("losetup", &["--detach", &self.0]);
+    }
+}
+
 /// A mounted ext4.
 #[derive(Debug)]
 pub struct Mounted {

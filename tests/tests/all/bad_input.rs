@@ -5,8 +5,8 @@
 //! was there before, it is read again after the fault is mended.
 
 use layby_tests::{
-    Connection, Node, Options, Refusal, Request, SmallDisk, available, binary, layby, must, run,
-    skip, small_levels,
+    Connection, LoopDevice, Node, Options, Refusal, Request, SmallDisk, available, binary, layby,
+    mount_unavailable, must, small_levels,
 };
 use std::fs;
 use std::io::Write as _;
@@ -223,32 +223,13 @@ fn a_first_start_over_data_is_refused() {
     assert_data_is_there(&own, &small_levels());
 }
 
-/// A file as a block device, gone with the value.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Option<Loop> {
-        let outcome = run("losetup", &["--find", "--show", &file.to_string_lossy()]);
-        if !outcome.success {
-            skip(&format!("cannot make a loop device: {}", outcome.stderr.trim()));
-        }
-        outcome.success.then(|| Loop(outcome.stdout.trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run("losetup", &["--detach", &self.0]);
-    }
-}
-
 /// Goal: a device with a signature at its end, or with data after a cleared beginning, is no level
 /// of a first start; one of zeros is. Method: a loop device as the SSD level.
 #[test]
 fn a_device_with_data_is_refused() {
     const LENGTH: u64 = 128 << 20;
     let (work, dir) = temporary();
-    if !available(&["losetup"]) {
+    if mount_unavailable() || !available(&["losetup"]) {
         return;
     }
     let image = work.path().join("image");
@@ -258,10 +239,10 @@ fn a_device_with_data_is_refused() {
         if let Some((at, bytes)) = data {
             file.write_all_at(&vec![0xa9; bytes], at).expect("can write");
         }
-        let Some(device) = Loop::new(&image) else { return };
+        let device = LoopDevice::new(&image);
         let config = format!(
             "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"{LENGTH}\"\npath = \"{}\"\n",
-            device.0
+            device.path()
         );
         match Node::try_start(&dir, &Options::config(config)) {
             Ok(node) => {
@@ -270,7 +251,7 @@ fn a_device_with_data_is_refused() {
             }
             Err(refusal) => {
                 assert!(data.is_some(), "zeros: {}", refusal.stderr);
-                refusal.assert_explains(&[&device.0, "holds data", "--format"]);
+                refusal.assert_explains(&[device.path(), "holds data", "--format"]);
             }
         }
     }

@@ -15,7 +15,8 @@
 //! Where FUSE or loop devices are missing the tests say so and skip.
 
 use layby_tests::{
-    Attached, Mounted, Node, Options, available, layby, mount_unavailable, must, number, run, seed,
+    Attached, LoopDevice, Mounted, Node, Options, available, layby, mount_unavailable, must,
+    number, run, seed,
 };
 use layby_types::Rng;
 use serde_json::{Value, json};
@@ -414,21 +415,6 @@ fn a_bandwidth_of_discards_is_kept() {
     node.stop();
 }
 
-/// A loop device, detached when this goes.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Loop {
-        Loop(must("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run("losetup", &["--detach", &self.0]);
-    }
-}
-
 /// What became of an SSD level's free segments, once nothing waits.
 fn told(dir: &Path) -> Value {
     for _ in 0..POLLS_MAX {
@@ -456,14 +442,14 @@ fn a_level_tells_its_device_what_is_free() {
     let (file, dir) = (work.path().join("flash"), work.path().join("node"));
     fs::write(&file, vec![0xa5; 64 << 20]).expect("writable");
     let room = || fs::metadata(&file).expect("it is there").blocks() * 512;
-    let (before, device) = (room(), Loop::new(&file));
+    let (before, device) = (room(), LoopDevice::new(&file));
     let config = |segment: &str| {
         Options::config(format!(
             "[node]\nshards = 1\n\n\
              [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n\
              [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"{}\"\n\
              discard = \"immediate\"\nsegment = \"{segment}\"\n",
-            device.0
+            device.path()
         ))
     };
     // The file must have no holes, so it holds something, which only a flag gives up.

@@ -4,7 +4,7 @@
 //! Cost: a second each. Where loop devices need rights, a test says so and skips.
 
 use layby_tests::{
-    Connection, HttpRequest, Node, Options, Request, available, mount_unavailable, must, run,
+    Connection, HttpRequest, LoopDevice, Node, Options, Request, available, mount_unavailable,
     small_levels,
 };
 use serde_json::{Value, json};
@@ -29,22 +29,6 @@ fn is_whole(path: &Path) -> bool {
 
 fn deleted(node: &Node, name: &str) -> String {
     node.layby(&["volume", "delete", name, "--data", "delete"])
-}
-
-/// A loop device, detached when this goes.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Loop {
-        fs::write(file, vec![1; LENGTH]).expect("the test's own folder");
-        Loop(must("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run("losetup", &["--detach", &self.0]);
-    }
 }
 
 /// Goal: of a volume that lies behind a symbolic link the answer says that the link went and what
@@ -96,26 +80,29 @@ fn a_device_keeps_its_bytes_and_that_is_said() {
     }
     let work = TempDir::new().expect("a temporary folder");
     let files = ["first", "second"].map(|name| work.path().join(name));
-    let devices = files.each_ref().map(|file| Loop::new(file));
+    for file in &files {
+        fs::write(file, vec![1; LENGTH]).expect("the test's own folder");
+    }
+    let devices = files.each_ref().map(|file| LoopDevice::new(file));
     let link = work.path().join("link");
-    symlink(&devices[1].0, &link).expect("the test's own folder");
+    symlink(devices[1].path(), &link).expect("the test's own folder");
     let tables = format!(
         "{}\n[volume.first]\npath = \"{}\"\n\n[volume.second]\npath = \"{}\"\n",
         small_levels().config.expect("it has one"),
-        devices[0].0,
+        devices[0].path(),
         link.display()
     );
     let node = Node::start(&work.path().join("node"), &Options::config(tables));
     for (name, device) in ["first", "second"].into_iter().zip(&devices) {
         fill(&node, name);
         let said = deleted(&node, name);
-        for word in [&*format!("deleted volume {name}"), "still on the device", &device.0] {
+        for word in [&*format!("deleted volume {name}"), "still on the device", device.path()] {
             assert!(said.contains(word), "`{word}` is not in: {said}");
         }
         assert!(!said.contains("and its data"), "{said}");
         let says_link = said.contains(&link.display().to_string());
         assert_eq!(says_link, name == "second", "{said}");
-        assert!(is_whole(Path::new(&device.0)));
+        assert!(is_whole(Path::new(device.path())));
     }
     assert!(link.symlink_metadata().is_ok(), "the link stays");
 }

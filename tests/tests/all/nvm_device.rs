@@ -4,34 +4,13 @@
 //! are only there do not count.
 //! Cost: a second. Where loop devices need rights, the test says so and skips.
 
-use layby_tests::{Connection, Node, Options, Request, available, mount_unavailable, run, skip};
+use layby_tests::{Connection, LoopDevice, Node, Options, Request, available, mount_unavailable};
 use std::fs;
-use std::path::Path;
 use tempfile::TempDir;
 
 const BLOCK: usize = 4096;
 const LENGTH: usize = 32 << 20;
 const BLOCKS: u64 = 24;
-
-/// A loop device, detached when this goes.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Option<Loop> {
-        fs::write(file, vec![0; LENGTH]).expect("the test's own folder");
-        let outcome = run("losetup", &["--find", "--show", &file.to_string_lossy()]);
-        if !outcome.success {
-            skip(&format!("cannot make a loop device: {}", outcome.stderr.trim()));
-        }
-        outcome.success.then(|| Loop(outcome.stdout.trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run("losetup", &["--detach", &self.0]);
-    }
-}
 
 /// A block that no other content looks like.
 fn content(block: u64) -> Vec<u8> {
@@ -52,10 +31,11 @@ fn durable_writes_are_on_the_device() {
     }
     let work = TempDir::new().expect("a temporary folder");
     let (image, dir) = (work.path().join("image"), work.path().join("node"));
-    let Some(device) = Loop::new(&image) else { return };
+    fs::write(&image, vec![0; LENGTH]).expect("the test's own folder");
+    let device = LoopDevice::new(&image);
     let config = format!(
         "[[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"{LENGTH}\"\npath = \"{}\"\n",
-        device.0
+        device.path()
     );
     let node = Node::start(&dir, &Options::config(&*config));
     let said = node.said();

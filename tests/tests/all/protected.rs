@@ -4,32 +4,13 @@
 //! and skips.
 
 use layby_tests::{
-    Connection, Node, Options, Request, available, layby, mount_unavailable, must, run,
+    Connection, LoopDevice, Node, Options, Request, available, layby, mount_unavailable, must,
     small_levels,
 };
 use std::fs;
-use std::path::Path;
 use tempfile::TempDir;
 
 const LENGTH: usize = 4 << 20;
-
-/// A loop device, writable and detached when this goes.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Loop {
-        fs::write(file, vec![1; LENGTH]).expect("the test's own folder");
-        Loop(must("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // The protection would outlive the loop device's file.
-        run("blockdev", &["--setrw", &self.0]);
-        run("losetup", &["--detach", &self.0]);
-    }
-}
 
 /// Writes over the whole of a volume, and has it written back.
 fn fill(node: &Node, name: &str) {
@@ -49,17 +30,19 @@ fn a_write_protected_device_is_served_read_only() {
         return;
     }
     let work = TempDir::new().expect("a temporary folder");
-    let device = Loop::new(&work.path().join("disk"));
-    let protect = |way: &str| drop(must("blockdev", &[way, &device.0]));
+    let disk = work.path().join("disk");
+    fs::write(&disk, vec![1; LENGTH]).expect("the test's own folder");
+    let device = LoopDevice::new(&disk);
+    let protect = |way: &str| drop(must("blockdev", &[way, device.path()]));
     let levels = small_levels().config.expect("it has one");
     let table = |keys: &str| {
-        let volumes = format!("[volume.v]\npath = \"{}\"\n{keys}", device.0);
+        let volumes = format!("[volume.v]\npath = \"{}\"\n{keys}", device.path());
         let other = "[volume.other]\nsize = \"1MiB\"\n";
         let arguments = vec!["--volume-root".to_owned(), "/dev".to_owned()];
         Options { arguments, ..Options::config(format!("{levels}\n{volumes}\n{other}")) }
     };
     let dir = work.path().join("node");
-    let words = ["write-protected", device.0.as_str(), "read_only = true"];
+    let words = ["write-protected", device.path(), "read_only = true"];
     protect("--setro");
     Node::try_start(&dir, &table("")).expect_err("first start").assert_explains(&words);
     let node = Node::start(&dir, &table("read_only = true\n"));
@@ -69,9 +52,9 @@ fn a_write_protected_device_is_served_read_only() {
     drop(connection);
     let place = dir.to_string_lossy();
     let opened = layby(&["volume", "set", "v", "--read-only", "false", "--dir", &place]);
-    opened.assert_explains(&["write-protected", &device.0]);
+    opened.assert_explains(&["write-protected", device.path()]);
     node.layby(&["volume", "delete", "v", "--data", "keep"]);
-    let command = ["volume", "create", "w", "--path", &device.0, "--dir", &place];
+    let command = ["volume", "create", "w", "--path", device.path(), "--dir", &place];
     layby(&command).assert_explains(&words);
     protect("--setrw");
     node.layby(&command[..5]);
@@ -82,6 +65,6 @@ fn a_write_protected_device_is_served_read_only() {
     assert!(node.serves("other") && !node.serves("w"), "{}", node.stderr());
     assert!(node.stderr().contains("write-protected"), "{}", node.stderr());
     node.stop();
-    let left = fs::read(&device.0).expect("readable");
+    let left = fs::read(device.path()).expect("readable");
     assert!(left == [7; LENGTH], "nothing was written since");
 }
