@@ -90,7 +90,7 @@ fn a_superblock_that_stays_damaged_ends_a_start() {
         assert!(why.contains("superblock in the store is damaged"), "{why}");
         assert!(why.contains("start"), "it says what to do: {why}");
         assert!(life.now.since(from) < Nanos::from_secs(10), "seed {seed}");
-        assert!(!life.volume.is_taken(), "nobody has taken it, seed {seed}");
+        assert!(!life.volume.is_taken(), "no other node has taken it, seed {seed}");
         assert!(life.world.store.objects.get("superblock").cloned() == stored, "seed {seed}");
         life.world.flipped = 0..0;
         life.stop();
@@ -124,7 +124,7 @@ fn a_put_that_stays_in_doubt_ends_the_session() {
         let why = lost(&mut life);
         assert!(why.contains("segments/") && why.contains("differs"), "{why}");
         assert!(why.contains("start"), "it says what to do: {why}");
-        assert!(!life.volume.is_taken(), "nobody has taken it, seed {seed}");
+        assert!(!life.volume.is_taken(), "no other node has taken it, seed {seed}");
         life.world.flipped = 0..0;
         life.stop();
         life.open_again();

@@ -43,8 +43,8 @@ impl Control {
     }
 }
 
-/// What is said of work at homes that ended in a panic: who asked goes on and takes back what it
-/// had begun, such as the name of a new volume.
+/// What is said of work at backing stores that ended in a panic: the caller goes on and takes back
+/// what it had begun, such as the name of a new volume.
 pub(super) fn broke_off(ended: tokio::task::JoinError) -> Report {
     let cause = match ended.try_into_panic() {
         Ok(panic) => {

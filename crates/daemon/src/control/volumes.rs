@@ -260,7 +260,7 @@ impl Control {
         }
     }
 
-    /// Refuses to let clients write to what the kernel lets nobody write to.
+    /// Refuses to let clients write to what the kernel keeps from being written.
     async fn check_writable(&self, change: &Change, error: &str) -> Result<(), Report> {
         let is_opened = change.old.read_only && !change.record.read_only;
         let Some(path) = self.facts.homes.file(&change.record).filter(|_| is_opened) else {

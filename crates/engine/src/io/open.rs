@@ -35,7 +35,7 @@ pub struct OpenMode {
     pub is_shared: bool,
     /// Nothing may be written: the kernel refuses every change.
     pub is_read_only: bool,
-    /// A block device may be write-protected: nobody means to write to it.
+    /// A block device may be write-protected: nothing is to be written to it.
     pub may_be_protected: bool,
     /// The device may hear how long what is written is likely to live.
     pub hints: bool,
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(missing.unwrap_err().kind, ErrorKind::Invalid);
     }
 
-    /// Goal: a write-protected device is refused by whoever means to write to it, and by nobody
+    /// Goal: a write-protected device is refused where it is to be written to, and nowhere
     /// else; no file counts as one. Method: every mode, with such a device and without; a file.
     #[test]
     fn a_protected_device_is_not_written_to() {
