@@ -154,16 +154,19 @@ impl Restored {
         is_deleted_wanted: bool,
     ) -> Result<Self, RestoreError> {
         let mut superblock = read_superblock(fetch)?;
+        let mut is_second_look = false;
         for _ in 0..READS_MAX {
             let found = Self::find_by(superblock.clone(), fetch, snapshot, is_deleted_wanted);
             if !matches!(found, Err(RestoreError::Damaged(_))) {
                 return found;
             }
+            // One wrong answer is not yet a damaged object.
             let now = read_superblock(fetch)?;
-            if now == superblock {
+            let is_same = now == superblock;
+            if is_same && is_second_look {
                 return found;
             }
-            superblock = now;
+            (superblock, is_second_look) = (now, is_same);
         }
         Err(RestoreError::Changing)
     }
@@ -209,6 +212,7 @@ impl Restored {
                 gone.iter().try_for_each(|run| restored.zero(run, sink))?;
             }
             restored.copy_missing(fetch, sink, &held, &mut pass)?;
+            restored.look_again(fetch, sink, &mut pass)?;
             if pass.damaged.is_empty() || read_superblock(fetch)? == restored.superblock {
                 return Ok((restored, pass));
             }
@@ -367,7 +371,22 @@ impl Restored {
     pub fn copy(&self, fetch: Fetch<'_>, sink: Sink<'_>) -> Result<Pass, RestoreError> {
         let mut pass = Pass::default();
         self.copy_missing(fetch, sink, &Runs::default(), &mut pass)?;
+        self.look_again(fetch, sink, &mut pass)?;
         Ok(pass)
+    }
+
+    /// Fetches once more what seemed damaged: an answer may have been cut or changed on its way.
+    fn look_again(
+        &self,
+        fetch: Fetch<'_>,
+        sink: Sink<'_>,
+        pass: &mut Pass,
+    ) -> Result<(), RestoreError> {
+        let damaged = std::mem::take(&mut pass.damaged);
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        self.copy_missing(fetch, sink, &self.held(&damaged), pass)
     }
 
     /// The same of what the sink does not hold.
@@ -457,12 +476,18 @@ impl Restored {
 }
 
 fn read_superblock(fetch: Fetch<'_>) -> Result<Superblock, RestoreError> {
-    let bytes = fetch(SUPERBLOCK_KEY, None).map_err(|fault| match fault.kind {
-        FaultKind::NotFound => RestoreError::Absent,
-        _ => RestoreError::Store(fault),
-    })?;
-    let damaged = || RestoreError::Damaged(SUPERBLOCK_KEY.to_owned());
-    Superblock::decode(&bytes).ok_or_else(damaged)
+    let mut look = || {
+        let bytes = fetch(SUPERBLOCK_KEY, None).map_err(|fault| match fault.kind {
+            FaultKind::NotFound => RestoreError::Absent,
+            _ => RestoreError::Store(fault),
+        })?;
+        let damaged = || RestoreError::Damaged(SUPERBLOCK_KEY.to_owned());
+        Superblock::decode(&bytes).ok_or_else(damaged)
+    };
+    match look() {
+        Err(RestoreError::Damaged(_)) => look(),
+        found => found,
+    }
 }
 
 /// Whose objects are to be there: those of another volume are damage.

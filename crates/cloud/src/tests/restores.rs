@@ -5,7 +5,7 @@
 
 use super::cleaning::settle;
 use super::lives::{BLOCK, BLOCKS, Life, NODE, open, plan};
-use crate::action::Fault;
+use crate::action::{Fault, FaultKind};
 use crate::restore::{READS_MAX, RestoreError, Restored};
 use crate::segment::Compression;
 use crate::simulated::{SimDisks as Disks, SimWorld as World};
@@ -81,6 +81,78 @@ fn what_changed_meanwhile_is_read_anew() {
         again += usize::from(outcome.begins > 1);
     }
     assert!(again > 2, "nothing was deleted under a reader: {again}");
+}
+
+/// Goal: one answer that was cut or changed on its way is not damage of an object, whichever it is;
+/// an object that stays so is. Method: each request of a restore in turn is answered wrong once, in
+/// three ways; then all requests for the object that the last one named.
+#[test]
+fn one_wrong_answer_is_no_damage() {
+    let mut life = settled(8100);
+    let sound = restore_wrongly(&mut life, &mut |_, _| None);
+    assert_eq!(sound.damaged, Ok(0));
+    for (at, key) in sound.keys.iter().enumerate() {
+        for wrong in [Wrong::Cut, Wrong::Flipped, Wrong::Gone] {
+            if (key.as_str(), wrong) == (SUPERBLOCK_KEY, Wrong::Gone) {
+                continue;
+            }
+            let once = restore_wrongly(&mut life, &mut |number, _| (number == at).then_some(wrong));
+            assert_eq!(once.damaged, Ok(0), "request {at} for `{key}`, {wrong:?}");
+            assert!(once.state == sound.state, "request {at} for `{key}`, {wrong:?}");
+        }
+    }
+    let key = sound.keys.last().expect("a restore asks");
+    let stays = restore_wrongly(&mut life, &mut |_, of| (of == key).then_some(Wrong::Flipped));
+    assert_ne!(stays.damaged, Ok(0), "`{key}` is damaged");
+}
+
+/// How an answer is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Cut,
+    Flipped,
+    Gone,
+}
+
+/// What a restore with wrong answers came to.
+struct Wronged {
+    damaged: Result<usize, RestoreError>,
+    state: Vec<u8>,
+    keys: Vec<String>,
+}
+
+/// Restores a volume, of which `wrong` says how a request's answer is to be, by number and key.
+fn restore_wrongly(
+    life: &mut Life,
+    wrong: &mut dyn FnMut(usize, &str) -> Option<Wrong>,
+) -> Wronged {
+    let (mut state, mut keys) = (vec![0; (BLOCK * BLOCKS) as usize], Vec::new());
+    let mut fetch = |key: &str, range: Option<Range<u64>>| -> Result<Bytes, Fault> {
+        let wrong = wrong(keys.len(), key);
+        keys.push(key.to_owned());
+        let (bytes, _) = life.world.store.get(key, range)?;
+        Ok(match wrong {
+            None => bytes,
+            Some(Wrong::Cut) => bytes.slice(..bytes.len() / 2),
+            Some(Wrong::Gone) => {
+                return Err(Fault { kind: FaultKind::NotFound, cause: "gone".to_owned() });
+            }
+            Some(Wrong::Flipped) => {
+                let mut changed = bytes.to_vec();
+                let middle = changed.len() / 2;
+                changed[middle] ^= 1;
+                changed.into()
+            }
+        })
+    };
+    let mut begin = |_: &Restored, _: u64| Ok::<(), RestoreError>(());
+    let mut sink = |offset: u64, bytes: &[u8]| {
+        state[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    let read = Restored::read(&mut fetch, (None, false), &mut begin, &mut sink);
+    let damaged = read.map(|(_, pass)| pass.damaged.len());
+    Wronged { damaged, state, keys }
 }
 
 /// Goal: what was read already is not read again where it lies where it lay; what was written or
