@@ -142,13 +142,24 @@ impl Store {
     /// Performs a request, up to `attempts_max` times at growing intervals where its fault may
     /// pass. For who has nothing else to do meanwhile: a volume repeats its requests itself.
     pub async fn insist(&self, request: Request, attempts_max: u32) -> End {
+        self.repeat(request, |attempt| attempt < attempts_max).await
+    }
+
+    /// As [`Store::insist`], and asks again until `patience` has passed: a store that answers with
+    /// a passing fault is asked again, and one that is silent is waited for no longer than once.
+    pub async fn insist_for(&self, request: Request, patience: Duration) -> End {
+        let begun = Instant::now();
+        self.repeat(request, |_| begun.elapsed() < patience).await
+    }
+
+    async fn repeat(&self, request: Request, is_to_repeat: impl Fn(u32) -> bool) -> End {
         const REST_MIN: Duration = Duration::from_millis(200);
         const REST_MAX: Duration = Duration::from_secs(5);
         let mut rest = REST_MIN;
         let mut attempt = 1;
         loop {
             match self.perform(request.clone()).await {
-                End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < attempts_max => {
+                End::Failed(fault) if fault.kind == FaultKind::Retry && is_to_repeat(attempt) => {
                     // Nothing tells that the store answers again but asking it.
                     tokio::time::sleep(rest).await;
                     rest = REST_MAX.min(rest * 2);

@@ -44,6 +44,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 pub(crate) use takeover::take_back;
 
 /// Whether a volume's path names an object store rather than a file: it looks like a URL. One that
@@ -272,10 +273,12 @@ impl CloudHomes {
         node.expect("a node knows itself before it looks for homes")
     }
 
-    /// Asks the store and waits, on a thread of its own, since the caller may be a runtime's.
+    /// Asks the store and waits, on a thread of its own, since the caller may be a runtime's. A
+    /// store that answers that it is busy is asked again for a moment.
     fn ask(&self, store: &Store, request: Request) -> End {
+        const PATIENCE: Duration = Duration::from_secs(2);
         let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asked = on_thread(move || runtime.block_on(store.perform(request)));
+        let asked = on_thread(move || runtime.block_on(store.insist_for(request, PATIENCE)));
         asked.unwrap_or_else(End::Failed)
     }
 

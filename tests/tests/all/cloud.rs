@@ -100,6 +100,22 @@ fn faults_of_the_store_are_not_seen_by_clients() {
     client.verify_store(&world, &node);
 }
 
+/// Goal: a volume is created at a store that is busy for a moment, as one is at a store that rests.
+/// Method: the first requests after the start are answered with SlowDown; data and the image.
+#[test]
+fn a_creation_outlasts_a_busy_store() {
+    let Some(world) = World::new() else { return };
+    let node = world.start("a");
+    let busy = world.link.fault(Fault::new(Effect::Fail(StoreError::SLOW_DOWN)).times(2));
+    World::create(&node, VOLUME, &World::url());
+    assert_eq!(busy.hits(), 2, "the creation met it");
+    busy.lift();
+    let mut client = Client::open(&node);
+    client.write(400);
+    node.layby(&["volume", "drain", VOLUME]);
+    client.verify_store(&world, &node);
+}
+
 /// Goal: one node serves a volume: another is refused with the reason, may take it when it says so,
 /// and then the first writes no more and says why. Method: two nodes on one store.
 #[test]
