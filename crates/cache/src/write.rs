@@ -41,16 +41,18 @@ impl Cache {
         let block_bytes = self.spec.block_size.bytes();
         let mut whole: Option<Whole> = None;
         for (block, part) in Pieces::new(self.spec.block_size, call.offset, call.length) {
+            // What is full goes first: to make room it may evict the very block that is looked at.
+            if whole.as_ref().is_some_and(|whole| whole.count == STORE_BLOCKS_MAX) {
+                self.store_whole(moment, volume, request, whole.take().as_ref(), durable);
+            }
             let free = self.blocker(volume, self.key(volume, block)).is_none();
             if part.length == block_bytes && free {
-                let fits = |w: &&mut Whole| w.count < STORE_BLOCKS_MAX;
-                if let Some(whole) = whole.as_mut().filter(fits) {
-                    whole.count += 1;
-                    continue;
+                match &mut whole {
+                    Some(whole) => whole.count += 1,
+                    None => {
+                        whole = Some(Whole { first: block, count: 1, offset: part.request_offset });
+                    }
                 }
-                let next = Whole { first: block, count: 1, offset: part.request_offset };
-                let full = whole.replace(next);
-                self.store_whole(moment, volume, request, full.as_ref(), durable);
                 continue;
             }
             self.store_whole(moment, volume, request, whole.take().as_ref(), durable);

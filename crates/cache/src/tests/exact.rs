@@ -77,6 +77,30 @@ fn a_silent_device_keeps_its_own_places() {
     }
 }
 
+/// Goal: a write longer than one store waits for room in its level like any other, also where its
+/// own next block is evicted to make some. Method: levels that are full of dirty blocks, writes of
+/// single blocks and of several stores by turns; reads at the end; seeds.
+#[test]
+fn a_long_write_evicts_its_own_next_block() {
+    const BLOCKS: u64 = 1024;
+    for seed in 0..20 {
+        let mut host = Host::new(spec([8, 512, 4096]), &[volume(1, 0, BLOCKS)], seed);
+        let (mut rng, mut held) = (Rng::new(seed), std::vec![0; BLOCKS as usize]);
+        for value in 1..400 {
+            let count = if value % 40 == 0 { 500 + rng.below(268) } else { 1 };
+            let first = rng.below(BLOCKS + 1 - count);
+            let write = call(Operation::Write, first * 4096, count * 4096);
+            assert_eq!(host.run(VolumeId(1), write, value).result, Ok(()), "SEED={seed}");
+            held[first as usize..(first + count) as usize].fill(value);
+        }
+        for (block, value) in held.into_iter().enumerate() {
+            let read = call(Operation::Read, block as u64 * 4096, 4096);
+            let cells = host.run(VolumeId(1), read, 0).cells;
+            assert_eq!(cells, [value; CELLS], "SEED={seed}, block {block}");
+        }
+    }
+}
+
 /// Goal: a block whose home failed once is dirty, not sick: it goes home later. Method: one dirty
 /// block, a home that fails a write, a pause.
 #[test]
