@@ -30,6 +30,11 @@ pub(crate) const EARLIER: &str = "an earlier build of Layby wrote it, in a forma
 /// Zstandard's level for checkpoints.
 const CHECKPOINT_LEVEL: i32 = 1;
 const CHECKPOINT_BYTES_MAX: usize = 1 << 40;
+/// A map packs to no less than a part of this: each run has a checksum of its own, and numbers that
+/// no other run has.
+const RATIO_MAX: usize = 256;
+/// So much is unpacked from whatever little there is.
+const UNPACKED_MIN: usize = 1 << 20;
 /// How far back a checkpoint's packed bytes may refer, as a power of two: 16 MiB. What
 /// [`CHECKPOINT_LEVEL`] writes refers back 512 KiB at most.
 const WINDOW_LOG_MAX: u32 = 24;
@@ -432,8 +437,11 @@ fn sort_by_place(runs: &mut [(Range<u64>, ChunkPlace)]) {
 }
 
 /// Exactly `length` bytes from packed ones. What is there decides how much memory that takes: the
-/// lengths that a stranger wrote do not.
+/// lengths that a stranger wrote do not, and what packs better than any map is none.
 fn decompress(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+    if length > packed.len().saturating_mul(RATIO_MAX).saturating_add(UNPACKED_MIN) {
+        return None;
+    }
     let mut decoder = zstd::stream::read::Decoder::new(packed).ok()?;
     decoder.window_log_max(WINDOW_LOG_MAX).ok()?;
     let mut body = Vec::new();
@@ -506,6 +514,18 @@ mod tests {
         [80, 10, 7].iter().for_each(|field| body.put_u32(*field));
         [4, 1, 0].iter().for_each(|field| body.put_u16(*field));
         body
+    }
+
+    /// Goal: a checkpoint of a mebibyte takes no gibibytes of memory, and what a map can be is
+    /// unpacked. Method: zeros, which pack to a part in tens of thousands; a map's kind of bytes.
+    #[test]
+    fn what_packs_too_well_is_not_unpacked() {
+        let packed = |body: &[u8]| zstd::bulk::compress(body, 3).expect("it packs");
+        let zeros = vec![0; 64 << 20];
+        assert_eq!(decompress(&packed(&zeros), zeros.len()), None);
+        assert!(decompress(&packed(&zeros[..1 << 20]), 1 << 20).is_some());
+        let runs: Vec<u8> = (0..1u64 << 17).flat_map(u64::to_le_bytes).collect();
+        assert_eq!(decompress(&packed(&runs), runs.len()), Some(runs));
     }
 
     /// Goal: numbers that no map has are refused, whatever the checksum says. Method: one odd field

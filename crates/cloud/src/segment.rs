@@ -24,6 +24,9 @@ pub(crate) const ENTRY_BYTES: usize = 40;
 /// Bytes of a chunk at most, before encoding.
 pub const CHUNK_BYTES: usize = 64 << 10;
 
+/// The most that a segment has: twice the largest `object` that may be configured.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 128 << 20;
+
 /// A volume as objects name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeUuid(pub [u8; 16]);
@@ -155,13 +158,14 @@ impl Index {
         HEADER_BYTES + entries * ENTRY_BYTES + 4
     }
 
-    /// Bytes to fetch for an index, from an object's first [`HEADER_BYTES`].
+    /// Bytes to fetch for an index, from an object's first [`HEADER_BYTES`]; `None` where they are no
+    /// segment's, or say more than a segment can have: nothing vouches for them yet.
     #[must_use]
     pub(crate) fn head_length(header: &[u8]) -> Option<usize> {
         let mut reader = Reader(header.get(..HEADER_BYTES)?);
         let magic = reader.bytes(8)?;
-        let entries = reader.u32()? as usize;
-        (magic == SEGMENT_MAGIC).then(|| Self::head_bytes(entries))
+        let length = Self::head_bytes(reader.u32()? as usize);
+        (magic == SEGMENT_MAGIC && length as u64 <= SEGMENT_BYTES_MAX).then_some(length)
     }
 
     /// Header and index as bytes.
@@ -378,6 +382,22 @@ mod tests {
         let name = SegmentName { number: 9, epoch: 2 };
         let (object, index) = builder.finish(VolumeUuid([1; 16]), name, 77);
         (object, index, bytes)
+    }
+
+    /// Goal: a header that nothing vouches for has no more fetched than a segment can have. Method:
+    /// counts of entries up to the largest.
+    #[test]
+    fn a_header_asks_for_no_more_than_a_segment() {
+        let (object, index, _) = sample(Compression::None);
+        let length = |entries: u32| {
+            let mut header = object[..HEADER_BYTES].to_vec();
+            header[8..12].copy_from_slice(&entries.to_le_bytes());
+            Index::head_length(&header)
+        };
+        let entries = index.entries.len() as u32;
+        assert_eq!(length(entries), Some(Index::head_bytes(entries as usize)));
+        assert!(length(3 << 20).is_some(), "120 MiB");
+        assert_eq!([4 << 20, u32::MAX].map(length), [None, None]);
     }
 
     /// Goal: an object says what was put in. Method: encode, decode, chunks, each compression.

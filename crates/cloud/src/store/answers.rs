@@ -9,7 +9,7 @@
 //! Cost: a copy of what comes in more than one piece, as without.
 //! Not for: the memory that bytes take once they are decoded; see `formats`.
 
-use crate::segment::SegmentName;
+use crate::segment::{SEGMENT_BYTES_MAX, SegmentName};
 use crate::superblock::SUPERBLOCK_KEY;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -30,8 +30,6 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// The most that a superblock has: 64 snapshots with 32 clones each, by name and URL.
 const SUPERBLOCK_BYTES_MAX: u64 = 16 << 20;
-/// The most that a segment has: twice the largest `object` that may be configured.
-const SEGMENT_BYTES_MAX: u64 = 128 << 20;
 /// The most that any other object has, checkpoints and snapshots above all: what S3 takes in one
 /// put, so that whatever was stored is read.
 const OBJECT_BYTES_MAX: u64 = 5 << 30;
