@@ -4,12 +4,12 @@
 //! overwritten by chance, without end or at a part of the link's rate.
 
 use super::lives::{BLOCK, NODE, plan};
-use crate::action::{Action, ActionId, End, Request};
+use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::segment::Compression;
 use crate::simulated::SimStore;
 use crate::volume::{Limits, Plan, Volume, create};
 use layby_types::{BackingOperation, Nanos, Rng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// 32 MiB of blocks, in segments of 256 KiB, over 400 kB/s: as 1 GiB over 100 Mbit/s.
 const BLOCKS: u64 = 8192;
@@ -17,6 +17,8 @@ const SEGMENT_BYTES: u64 = 256 << 10;
 const LINK_BYTES_PER_SECOND: u64 = 400_000;
 const ROUND_TRIP: Nanos = Nanos::from_millis(20);
 const JOURNAL: u64 = 2 << 20;
+/// When a host gives a request up that is not answered.
+const GIVEN_UP_AFTER: Nanos = Nanos::from_millis(20_000);
 /// Writes that a client has under way.
 const WRITES_MAX: u64 = 16;
 
@@ -29,6 +31,8 @@ struct Link {
     down_until: Nanos,
     /// How often slower the link is down than up.
     down_divisor: u64,
+    /// Objects whose gets are not answered; the host gives them up.
+    silent: BTreeSet<String>,
     ends: BTreeMap<(Nanos, ActionId), End>,
 }
 
@@ -64,6 +68,12 @@ impl Link {
     }
 
     fn ask(&mut self, request: &Request) -> (Nanos, End) {
+        if let Request::Get { key, .. } = request
+            && self.silent.contains(key)
+        {
+            let fault = Fault { kind: FaultKind::Retry, cause: "no answer".to_owned() };
+            return (self.now.saturating_add(GIVEN_UP_AFTER), End::Failed(fault));
+        }
         let end = self.store.perform(request);
         let way = match (request, &end) {
             (Request::Put { bytes, .. }, _) => {
@@ -115,6 +125,7 @@ impl Run {
             up_until: Nanos::ZERO,
             down_until: Nanos::ZERO,
             down_divisor: 1,
+            silent: BTreeSet::new(),
             ends: BTreeMap::new(),
         };
         let (rng, token, under_way, most_percent) = (Rng::new(1), 0, 0, 0);
@@ -193,6 +204,17 @@ impl Run {
         self.link.now.since(start)
     }
 
+    /// Overwrites a block by chance where one more may be under way; how many were.
+    fn write_some(&mut self) -> u64 {
+        if self.under_way == WRITES_MAX {
+            self.go_on(Nanos::NEVER);
+            return 0;
+        }
+        let block = self.rng.below(BLOCKS);
+        self.write(block);
+        1
+    }
+
     fn most(&mut self) -> u64 {
         std::mem::take(&mut self.most_percent)
     }
@@ -258,4 +280,33 @@ fn victims_that_die_first_are_let_go() {
     let status = run.volume.status();
     assert_eq!(status.live_bytes, BLOCKS * BLOCK);
     assert!(status.segment_blocks_bytes * 100 <= status.live_bytes * 130, "{status:?}");
+}
+
+/// Goal: objects whose reads are not answered keep no write of the volume waiting for long: their
+/// own blocks stay where they are, and all others go up and are cleaned. Method: a volume that lives
+/// in a few places of each segment, of which some, or all, fall silent; four times the volume
+/// overwritten meanwhile, beside the time that it takes with a store that answers; then rest.
+#[test]
+fn silent_objects_stop_no_uploads() {
+    let run = || {
+        let mut run = Run::filled();
+        run.overwrite(2 * BLOCKS, Nanos::ZERO);
+        run
+    };
+    let sound = run().overwrite(4 * BLOCKS, Nanos::ZERO);
+    for (every, factor) in [(10, 2), (1, 2)] {
+        let mut run = run();
+        let keys = run.link.store.objects.keys();
+        let segments = keys.filter(|key| key.starts_with("segments/"));
+        let silent: BTreeSet<String> = segments.step_by(every).cloned().collect();
+        run.link.silent = silent;
+        let (end, mut left) = (run.link.now.saturating_add(Nanos(sound.0 * factor)), 4 * BLOCKS);
+        while left > 0 {
+            assert!(run.link.now < end, "one of {every}: {left} left, {:?}", run.volume.status());
+            left -= run.write_some();
+        }
+        run.link.silent.clear();
+        run.settle();
+        assert_eq!(run.volume.status().live_bytes, BLOCKS * BLOCK);
+    }
 }

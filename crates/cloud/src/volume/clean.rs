@@ -4,9 +4,11 @@
 //! least alive are read and what lives of them goes into one segment of moves: a round. Some rounds
 //! are under way at once, so that one is read while another goes up. A move takes effect only for
 //! blocks that still lie where they were read, so nothing waits for it. Where clients write faster
-//! than all rounds clean, their segments take only the space that rounds have freed.
+//! than all rounds clean, their segments take only the space that rounds have freed. A victim whose
+//! reads fail again and again is left where it is for a while.
 //! Invariant: cleaning never changes what a block reads as; victims go only when the superblock
-//! names the moves; clients' segments wait only while rounds are under way.
+//! names the moves; clients' segments wait only while rounds are under way, and the store answers
+//! their reads.
 //! Cost: what is moved crosses the link twice, with some of what lies between on its way down, so
 //! that a victim takes few requests; a look at each block of a victim; the live bytes of a segment
 //! in memory per round, and some reads.
@@ -16,6 +18,7 @@ use super::{Flight, Volume};
 use crate::action::{End, Request};
 use crate::map::ChunkPlace;
 use crate::segment::{Builder, EntryKind};
+use layby_types::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{DerefMut, Range};
 
@@ -41,6 +44,11 @@ const DEAD_PERCENT: u64 = 3;
 /// Clients' segments begin to wait for rounds when all that is dead exceeds the bound by this much
 /// of what lives, in percent: what is not in the store yet is worth more than space.
 const BEHIND_PERCENT: u64 = 4;
+
+/// A read of a victim is tried so often; then its round goes on without it.
+const ATTEMPTS_MAX: u32 = 3;
+/// How long such a victim is not chosen again.
+const SILENT_TIME: Nanos = Nanos::from_millis(120_000);
 
 /// Blocks, and where they lie.
 type Run = (Range<u64>, ChunkPlace);
@@ -77,6 +85,10 @@ pub(super) struct Cleaning {
     allowance: i64,
     /// Dead segments wait for a checkpoint.
     pub(super) wants_checkpoint: bool,
+    /// Reads of victims have failed since one was answered.
+    is_stuck: bool,
+    /// Victims that could not be read, and until when they are not chosen.
+    silent: BTreeMap<u64, Nanos>,
 }
 
 /// Dead blocks, what snapshots keep left out.
@@ -155,7 +167,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let candidates = self.map.segments().filter(|(number, state)| {
             let is_sparse = state.live > 0 && state.live * 8 < state.blocks * 7;
             let is_free = !self.is_kept(pins, *number, state) && !self.is_victim(*number);
-            *number <= committed && is_sparse && is_free
+            let is_silent = self.clean.silent.get(number).is_some_and(|until| *until > self.now);
+            *number <= committed && is_sparse && is_free && !is_silent
         });
         let mut candidates: Vec<(u64, u64, u64)> = candidates
             .map(|(number, state)| (state.live * 1000 / state.blocks, state.live, number))
@@ -236,6 +249,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let Some(Part::Asked(runs)) = part else { unreachable!("it was asked for once") };
         // A victim that is gone keeps its references: reads of it say so.
         if let End::Bytes(bytes, _) = end {
+            self.clean.is_stuck = false;
             let live = |(blocks, place): Run| {
                 let chunk = self.chunk(&place, &bytes, from)?;
                 let at = usize::from(place.skip) * self.block() as usize;
@@ -251,6 +265,25 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.read_parts();
         self.upload_rounds();
+    }
+
+    /// A read of a victim failed. True where it is given up, and all that was to be read of the
+    /// victim in its round: what lives there stays where it is.
+    pub(super) fn on_clean_fault(&mut self, number: u64, attempt: u32) -> bool {
+        self.clean.is_stuck = true;
+        if attempt + 1 < ATTEMPTS_MAX {
+            return false;
+        }
+        let now = self.now;
+        self.clean.silent.retain(|_, until| *until > now);
+        self.clean.silent.insert(number, now.saturating_add(SILENT_TIME));
+        for round in &mut self.clean.rounds {
+            let is_left = |place: &(u64, u64), part: &Part| {
+                place.0 == number && matches!(part, Part::Waits(_))
+            };
+            round.parts.retain(|place, part| !is_left(place, part));
+        }
+        true
     }
 
     /// Uploads the moves of rounds of which all has come.
@@ -309,7 +342,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Whether a client's segment waits until a round has ended.
     pub(super) fn yields_to_cleaning(&self) -> bool {
         let is_behind = self.clean.is_behind && !self.clean.rounds.is_empty();
-        is_behind && self.clean.allowance <= 0 && !self.is_draining
+        let is_held = is_behind && self.clean.allowance <= 0 && !self.clean.is_stuck;
+        is_held && !self.is_draining
     }
 
     /// A client's segment of so many bytes goes up.

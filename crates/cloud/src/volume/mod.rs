@@ -682,7 +682,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 return self.drop_chunks(*fetch, parts);
             }
         }
-        if Self::is_given_up(&retry.flight, retry.attempt) {
+        let is_left = match &retry.flight {
+            Flight::CleanGet { number, .. } => self.on_clean_fault(*number, retry.attempt),
+            flight => Self::is_given_up(flight, retry.attempt),
+        };
+        if is_left {
             return self.on_flight(retry.flight, End::Done);
         }
         if let (Flight::Superblock(session::Step::Propose), true) = (&retry.flight, self.looks()) {
