@@ -7,7 +7,7 @@
 //! Cost: a copy in and a copy out per record.
 
 use crate::certificate::{CertificateNames, doubt};
-use crate::config::NbdConfig;
+use crate::config::{NbdConfig, foreign_file};
 use crate::error::{Report, ReportKind};
 use layby_types::{Cipher, SessionError};
 use rustls::pki_types::pem::PemObject;
@@ -51,6 +51,7 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let builder = match &nbd.tls_client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
+            refuse_foreign("authority", path)?;
             let mut roots = RootCertStore::empty();
             for root in self::certificates(path)? {
                 roots.add(root).map_err(|e| unusable("authority", path, &e.to_string()))?;
@@ -71,12 +72,26 @@ fn now_unix() -> i64 {
     chrono::Utc::now().timestamp()
 }
 
-/// A private key is none that every user may read, or that more than its owner may write.
+/// What is believed in is none that another user owns, can write, or can put another in place of:
+/// it would let in whom that user likes.
+fn refuse_foreign(what: &str, path: &Path) -> Result<(), Report> {
+    let Some(cause) = foreign_file(path) else { return Ok(()) };
+    Err(Report::new(ReportKind::Denied, format!("cannot trust the {what} in `{}`", path.display()))
+        .cause(cause)
+        .state("nothing was started; stored data is untouched")
+        .hint(
+            "`chown` it to the node's user or root, and `chmod go-w` it and its folder, once you \
+             know what is in it",
+        ))
+}
+
+/// A private key is none that every user may read, that more than its owner may write, or that is
+/// another user's.
 fn refuse_open_key(path: &Path) -> Result<(), Report> {
     let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
     let mode = found.permissions().mode() & 0o777;
     if mode & KEY_MODES_REFUSED == 0 {
-        return Ok(());
+        return refuse_foreign("private key", path);
     }
     let error = format!("cannot use the private key in `{}`", path.display());
     Err(Report::new(ReportKind::Denied, error)
@@ -422,5 +437,43 @@ pub(crate) mod tests {
         let other = Certificate::new();
         wrong.tls_certificate.clone_from(&other.nbd.tls_certificate);
         assert!(server_config(&wrong).expect_err("another's").error.contains("c.pem"));
+    }
+
+    /// Goal: authorities and a key that another user can change are refused, since they decide who
+    /// enters. Method: modes; as root, another owner; a folder in which others can replace them.
+    #[test]
+    fn files_of_other_users_are_not_trusted() {
+        let good = Certificate::new();
+        let (folder, key) = (good.dir.path(), good.dir.path().join("k.pem"));
+        let ca = folder.join("ca.pem");
+        std::fs::copy(folder.join("c.pem"), &ca).expect("the test's own");
+        let nbd = NbdConfig { tls_client_ca: Some(ca.clone()), ..good.nbd.clone() };
+        let set = |path: &Path, mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(path, mode).expect("the test's own");
+        };
+        let refused = |what: &str| {
+            let refused = server_config(&nbd).expect_err(what);
+            assert_eq!(refused.kind, ReportKind::Denied, "{what}: {refused}");
+            refused.to_string()
+        };
+        set(&ca, 0o644);
+        assert!(server_config(&nbd).is_ok());
+        for mode in [0o666, 0o664] {
+            set(&ca, mode);
+            assert!(refused("others write it").contains(&format!("mode {mode:04o}")));
+        }
+        set(&ca, 0o644);
+        set(folder, 0o777);
+        assert!(refused("others replace it").contains("0777"));
+        set(folder, 0o700);
+        if rustix::process::geteuid().is_root() {
+            for path in [&ca, &key] {
+                std::os::unix::fs::chown(path, Some(65_534), None).expect("as root");
+                assert!(refused("another's").contains("user 65534 owns it"));
+                std::os::unix::fs::chown(path, Some(0), None).expect("as root");
+            }
+        }
+        assert!(server_config(&nbd).is_ok());
     }
 }

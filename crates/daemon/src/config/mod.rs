@@ -50,7 +50,7 @@ pub use roots::VolumeRoots;
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use trust::check_trusted;
-pub(crate) use trust::{check_trusted_dir, foreign_owner};
+pub(crate) use trust::{check_trusted_dir, foreign_file, foreign_owner};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
 pub use values::{AllowRule, Amount, Bandwidth, Name, Peer, Percent, Size, Time, is_allowed};
 

@@ -46,6 +46,13 @@ fn replaceable(file: &Path) -> Option<String> {
     if is_kept { None } else { foreign(folder, &found) }
 }
 
+/// Why another user can decide what a file says, where that is so: he owns it or can write it, or
+/// its folder. What is not there is nobody's.
+pub(crate) fn foreign_file(path: &Path) -> Option<String> {
+    let found = std::fs::metadata(path).ok()?;
+    foreign(path, &found).or_else(|| replaceable(path))
+}
+
 /// Refuses a configuration file or a node's directory that another user could have written: what
 /// they say runs commands and opens files as the node's user. What is not there yet is nobody's.
 ///
