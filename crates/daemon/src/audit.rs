@@ -156,7 +156,7 @@ pub struct Change<'a> {
 impl Change<'_> {
     /// How it was answered, with what went wrong.
     pub fn end(mut self, status: u16, cause: Option<&str>) {
-        self.ended = Some((status, cause.map(shortened)));
+        self.ended = Some((status, cause.map(|cause| shortened(&without_logins(cause)))));
     }
 }
 
@@ -246,6 +246,11 @@ fn without_login(text: &str) -> String {
     }
 }
 
+/// A text without what stands before the hosts of URLs in it.
+fn without_logins(text: &str) -> String {
+    text.split_inclusive(['`', ' ', '"', '\'']).map(without_login).collect()
+}
+
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -321,13 +326,16 @@ mod tests {
         let dir = TempDir::new().expect("a temporary directory");
         let audit = Audit::new(dir.path());
         audit.begin(ROOT, "POST /v1/volumes", b"{\"name\": \"a\"}").end(201, None);
-        audit.begin(ROOT, "DELETE /v1/volumes/a", b"").end(409, Some("in use"));
+        let cause = "`s3://AKIA:topsecret@bucket/x` is none, nor is s3://me@there/";
+        audit.begin(ROOT, "DELETE /v1/volumes/a", b"").end(409, Some(cause));
         drop(audit.begin(ROOT, "POST /v1/drain", b"{}"));
         let lines = lines(&dir, CHANGES_FILE_NAME);
         assert_eq!(lines.len(), 3);
         assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&0.into(), &7.into()));
         assert_eq!((&lines[0]["name"], &lines[0]["result"]), (&"a".into(), &"done".into()));
-        assert_eq!((&lines[1]["status"], &lines[1]["cause"]), (&409.into(), &"in use".into()));
+        assert_eq!(&lines[1]["status"], &409);
+        let told = "`s3://(left out)@bucket/x` is none, nor is s3://(left out)@there/";
+        assert_eq!(lines[1]["cause"], told);
         assert_eq!(lines[2]["result"], "abandoned by its client");
     }
 

@@ -23,6 +23,7 @@ use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN, WWW_AUTHENTICA
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -114,6 +115,9 @@ fn is_http(who: &Who) -> bool {
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let foreign = refusal(&request);
     let is_foreign = foreign.is_some();
+    let Some(asked) = asked(&request) else {
+        return super::wrong("its path is no UTF-8").into_response();
+    };
     if is_read(request.method()) {
         return match foreign {
             None => next.run(request).await,
@@ -122,7 +126,6 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     }
     let caller = request.extensions().get::<Caller>().copied();
     let (who, admitted) = door.admit(caller, &request);
-    let asked = format!("{} {}", request.method(), request.uri());
     let (authority, hint) = match foreign {
         Some(cause) => (Err(cause), ADDRESS),
         None if is_http(&who) && !door.tokens.is_empty() => (admitted, TOKEN),
@@ -141,6 +144,14 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
             response
         }
     }
+}
+
+/// What a request asks for, with its path as it is taken: escapes in it name nothing else. `None`
+/// where it names nothing.
+fn asked(request: &Request) -> Option<String> {
+    let path = percent_decode_str(request.uri().path()).decode_utf8().ok()?;
+    let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
+    Some(format!("{} {}{query}", request.method(), path.escape_debug()))
 }
 
 /// Has a change made, with its line in the audit log.
@@ -172,7 +183,12 @@ async fn change(
     let is_change = !is_mere_take(&head.method, &head.uri);
     let making = async move {
         let entry = is_change.then(|| door.audit.begin(who, &asked, &body));
-        let response = next.run(Request::from_parts(head, Body::from(body))).await;
+        // Fields by their places would be taken for a request, and the log could name none of them.
+        let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        let response = match is_list {
+            true => super::wrong("its body is a list, not an object").into_response(),
+            false => next.run(Request::from_parts(head, Body::from(body))).await,
+        };
         let cause = response.extensions().get::<Cause>().map(|Cause(text)| text.as_str());
         if let Some(entry) = entry {
             entry.end(response.status().as_u16(), cause);

@@ -198,6 +198,11 @@ async fn refusals_are_reports() {
         (("PATCH", "/v1/levels/ssd", Some(json!({"dirty_green": "90%"}))), 400),
         (("PATCH", "/v1/levels/tape", Some(json!({}))), 404),
         (("PATCH", "/v1/writeback", Some(json!({"inflight_max": 0}))), 400),
+        (("PATCH", "/v1/writeback", Some(json!({"idle_timeout": "2h"}))), 400),
+        (("PATCH", "/v1/classes/bulk", Some(json!([null, null, false]))), 400),
+        (("PATCH", "/v1/levels/ssd", Some(json!(["100%", "0%"]))), 400),
+        (("GET", "/v1/volumes/%ff", None), 400),
+        (("DELETE", "/v1/classes/%ff", None), 400),
         (("GET", "/v2/status", None), 404),
         (("PUT", "/v1/status", None), 405),
     ];
@@ -210,6 +215,23 @@ async fn refusals_are_reports() {
         }
     }
     assert_eq!(node.control.view().catalog.volumes.len(), 1, "nothing was created");
+}
+
+/// Goal: the audit log names what was changed, however its name was spelt. Method: a volume by an
+/// escaped name; fields by their places, which change nothing.
+#[tokio::test]
+async fn the_audit_log_names_what_was_changed() {
+    let node = MockNode::new("");
+    let created = json!({"name": "ab", "size": "1MiB"});
+    assert_eq!(call(&node, "POST", "/v1/volumes", Some(created)).await.status, 201);
+    let listed = json!(["evil", "1MiB"]);
+    assert_eq!(call(&node, "POST", "/v1/volumes", Some(listed)).await.status, 400);
+    assert_eq!(call(&node, "DELETE", "/v1/volumes/%61b", None).await.status, 204);
+    let lines = std::fs::read_to_string(node.control.facts().dir.join("audit.log"));
+    let lines = lines.expect("changes leave lines");
+    let last: Value = serde_json::from_str(lines.lines().last().expect("one")).expect("JSON");
+    assert_eq!(last["request"], "DELETE /v1/volumes/ab");
+    assert!(node.control.view().catalog.volumes.keys().all(|name| name.to_string() != "evil"));
 }
 
 /// Goal: a change needs the node's user, root, or a token; a read needs nothing. Method: one change

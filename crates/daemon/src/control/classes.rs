@@ -151,7 +151,7 @@ impl Control {
             writeback.merge_bytes = checks::merge_bytes(size).map_err(|p| p.report(error))?;
         }
         if let Some(time) = patch.idle_timeout {
-            writeback.idle_timeout = time.0;
+            writeback.idle_timeout = checks::idle_timeout(time).map_err(|p| p.report(error))?;
         }
         writeback.inflight_max = patch.inflight_max.unwrap_or(writeback.inflight_max);
         checks::inflight(writeback.inflight_max).map_err(|p| p.report(error))?;
