@@ -162,7 +162,7 @@ impl Sockets {
         }
         let configured = if tcp.is_empty() { config.nbd.listen.as_slice() } else { &[] };
         for address in configured {
-            tcp.push(bind_tcp(*address).await?);
+            tcp.push(bind_tcp(*address, configured).await?);
         }
         let control = match passed.control {
             Some(listener) => UnixSocket::adopt(listener)?,
@@ -199,7 +199,7 @@ impl Sockets {
 
 async fn bind_optional(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Report> {
     match address {
-        Some(address) => bind_tcp(address).await.map(Some),
+        Some(address) => bind_tcp(address, &[]).await.map(Some),
         None => Ok(None),
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixS
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::time::Instant;
 
 /// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
@@ -178,12 +178,18 @@ fn clear_the_way(path: &Path) -> Result<(), Report> {
     }
 }
 
-/// Listens on a TCP address.
+/// Listens on a TCP address. An IPv6 one takes IPv4 as well where it is that of all interfaces,
+/// unless one of `others` has its port for IPv4.
 ///
 /// # Errors
 /// A report that names the address and who may hold it.
-pub async fn bind_tcp(address: SocketAddr) -> Result<TcpListener, Report> {
-    TcpListener::bind(address).await.map_err(|cause| {
+pub async fn bind_tcp(address: SocketAddr, others: &[SocketAddr]) -> Result<TcpListener, Report> {
+    let is_shared = |other: &SocketAddr| other.is_ipv4() && other.port() == address.port();
+    let bound = match address.is_ipv6() && address.port() != 0 && others.iter().any(is_shared) {
+        true => bind_v6_only(address),
+        false => TcpListener::bind(address).await,
+    };
+    bound.map_err(|cause| {
         let hint = match cause.kind() {
             Io::AddrInUse => {
                 "stop the program that listens there (`ss -ltnp` shows it), or choose \
@@ -194,6 +200,16 @@ pub async fn bind_tcp(address: SocketAddr) -> Result<TcpListener, Report> {
         };
         listen_refused(&address.to_string(), &cause).hint(hint)
     })
+}
+
+fn bind_v6_only(address: SocketAddr) -> std::io::Result<TcpListener> {
+    /// As many connections wait to be accepted as with any other address.
+    const BACKLOG: u32 = 1024;
+    let socket = TcpSocket::new_v6()?;
+    rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 #[cfg(test)]
@@ -238,12 +254,39 @@ mod tests {
         drop(second);
     }
 
+    /// Goal: all IPv4 and all IPv6 addresses can be listened on side by side, in either order, and
+    /// an IPv6 one alone takes both. Method: both orders at a free port; a client of each kind.
+    #[tokio::test]
+    async fn both_kinds_of_addresses_listen() {
+        let [all, all6]: [SocketAddr; 2] =
+            ["0.0.0.0:0", "[::]:0"].map(|text| text.parse().expect("an address"));
+        for order in [[all, all6], [all6, all], [all6, all6]] {
+            let free = bind_tcp(all6, &[]).await.expect("IPv6 is there");
+            let port = free.local_addr().expect("it is bound").port();
+            drop(free);
+            let pair = order.map(|mut address| {
+                address.set_port(port);
+                address
+            });
+            let is_pair = pair[0] != pair[1];
+            let mut listeners = Vec::new();
+            for address in pair.iter().take(1 + usize::from(is_pair)) {
+                listeners.push(bind_tcp(*address, &pair).await.expect("it is free"));
+            }
+            for address in [format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
+                let client = tokio::net::TcpStream::connect(&address).await;
+                assert!(client.is_ok(), "{address} with {pair:?}");
+            }
+        }
+    }
+
     /// Goal: a port in use is named. Method: bind it twice.
     #[tokio::test]
     async fn port_in_use_is_named() {
-        let first = bind_tcp(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a free port");
+        let first =
+            bind_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), &[]).await.expect("a free port");
         let address = first.local_addr().expect("it is bound");
-        let report = bind_tcp(address).await.expect_err("it is taken");
+        let report = bind_tcp(address, &[]).await.expect_err("it is taken");
         assert_eq!(report.kind, ReportKind::InUse);
         assert!(report.error.contains(&address.to_string()), "{report}");
     }

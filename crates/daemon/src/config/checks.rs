@@ -253,6 +253,7 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
     check_node(config)?;
     config.nbd.check()?;
     check_control(&config.control)?;
+    check_addresses(config)?;
     super::roots::check_sockets(config)?;
     super::roots::check_files(config)?;
     check_levels(&config.levels)?;
@@ -302,6 +303,28 @@ fn check_node(config: &Config) -> Result<(), Problem> {
 
 fn check_control(control: &ControlConfig) -> Result<(), Problem> {
     check_socket_path(Place::Control, &control.socket)
+}
+
+/// Each address of the node is listened on once.
+fn check_addresses(config: &Config) -> Result<(), Problem> {
+    let ControlConfig { http, metrics, .. } = config.control;
+    let nbd = config.nbd.listen.iter().map(|address| (Place::Nbd, "listen", *address));
+    let http = http.map(|address| (Place::Control, "http", address));
+    let metrics = metrics.map(|address| (Place::Control, "metrics", address));
+    let mut known = Vec::new();
+    for (place, key, address) in nbd.chain(http).chain(metrics).filter(|all| all.2.port() != 0) {
+        if known.contains(&address) {
+            let cause = format!("the node listens on {address} already");
+            return Err(Problem::new(
+                place,
+                key,
+                cause,
+                "give each an address or a port of its own",
+            ));
+        }
+        known.push(address);
+    }
+    Ok(())
 }
 
 pub(super) fn check_socket_path(place: Place, path: &Path) -> Result<(), Problem> {

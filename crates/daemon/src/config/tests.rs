@@ -131,6 +131,14 @@ fn bad_configurations_name_line_and_remedy() {
         ("[nbd]\nlisten = [\"everywhere\"]\n".into(), &["line 2", "listen"]),
         ("[nbd]\nconnections_max = 0\n".into(), &["line 2", "connections_max"]),
         ("[nbd]\nlisten = [\"localhost\"]\n".into(), &["line 2", "no port", "localhost:10809"]),
+        (
+            "[nbd]\nlisten = [\"127.0.0.1:9\", \"127.0.0.1:9\"]\n".into(),
+            &["line 2", "listens on 127.0.0.1:9 already"],
+        ),
+        (
+            "[nbd]\nlisten = [\"[::1]:9\"]\n[control]\nmetrics = \"[::1]:9\"\n".into(),
+            &["line 4", "listens on [::1]:9 already"],
+        ),
         ("[nbd]\nsocket = \"catalog.json\"\n".into(), &["line 2", "of the node's own"]),
         ("[control]\nsocket = \"levels\"\n".into(), &["line 2", "of the node's own"]),
         ("[control]\nsocket = \"layby.sock\"\n".into(), &["both", "layby.sock"]),

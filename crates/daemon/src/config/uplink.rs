@@ -8,7 +8,8 @@
 use super::cloud::{DIRTY_AGE_MAX, DIRTY_AGE_MIN};
 use super::{Bandwidth, Place, Problem, Time};
 use layby_cloud::uplink::{
-    Cap, CapWindow, ClassPlan, ClassWaits, Share, TimeOfDay, Timetable, UplinkLimits,
+    Cap, CapWindow, ClassPlan, ClassWaits, Share, TimeOfDay, Timetable, TimetableError,
+    UplinkLimits,
 };
 use layby_types::Nanos;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,14 @@ impl UplinkConfig {
         });
         let windows = windows.collect::<Result<Vec<_>, Problem>>()?;
         Timetable::new(&windows, self.cap.map_or(Cap::None, cap)).map_err(|error| {
-            refused("cap", error.to_string(), "write sizes per second such as 10MiB, or 0")
+            let (key, hint) = match error {
+                TimetableError::OutOfRange(_) => {
+                    ("cap", "write sizes per second such as 10MiB, or 0")
+                }
+                TimetableError::Overlap(_) => ("windows", "let one end where the other begins"),
+                TimetableError::TooMany(_) => ("windows", "leave some out"),
+            };
+            refused(key, error.to_string(), hint)
         })
     }
 
@@ -229,7 +237,7 @@ mod tests {
             (
                 "windows = [{ from = \"1:00\", until = \"6:30\", cap = 0 }, \
                  { from = \"6:00\", until = \"7:30\", cap = 0 }]",
-                "cap",
+                "windows",
             ),
         ] {
             let problem = parse(bad).check().expect_err(bad);
