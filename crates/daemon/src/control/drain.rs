@@ -116,7 +116,7 @@ impl Control {
             }
             None => (0..self.shards.len()).map(|shard| (shard, None)).collect(),
         };
-        let stores = self.begin_drains(record.map(|record| VolumeId(record.id)));
+        let (stores, unserved) = self.begin_drains(record.map(|record| VolumeId(record.id)));
         let mut drained = Ok(());
         for (shard, volume) in asked {
             drained = drained.and(self.drain_shard(shard, volume, &error).await);
@@ -130,7 +130,7 @@ impl Control {
                 self.clean(VolumeId(id)).await;
             }
         }
-        drained.and(stored)
+        with_unserved(drained.and(stored), &unserved, &error)
     }
 
     async fn drain_shard(
@@ -157,21 +157,49 @@ impl Control {
         Err(report.state(flushed).hint("look at the device that is named, then restart the node"))
     }
 
-    /// Has volumes in object stores upload all that they have; one that is not served cannot.
-    fn begin_drains(&self, volume: Option<VolumeId>) -> Vec<(Name, Result<Draining, String>)> {
+    /// Has volumes in object stores upload all that they have. Those that are not served cannot be
+    /// drained, wherever they lie; why is in the second list.
+    fn begin_drains(&self, volume: Option<VolumeId>) -> (Vec<(Name, Draining)>, Vec<String>) {
         let view = self.view();
-        let wanted = view.known_volumes();
-        let wanted = wanted.filter(|(_, record)| volume.is_none_or(|id| id.0 == record.id));
-        let drains = wanted.filter_map(|(name, record)| match view.absence(name) {
-            Some(_) if record.phase == VolumePhase::Creating => None,
-            Some(absence) => Some((name.clone(), Err(absence.why.cause.clone()))),
-            None => {
-                let watch = self.facts.homes.watch(record)?;
-                Some((name.clone(), Ok(Draining::begin(&watch))))
+        let (mut drains, mut unserved) = (Vec::new(), Vec::new());
+        for (name, record) in view.known_volumes() {
+            if volume.is_some_and(|id| id.0 != record.id) {
+                continue;
             }
-        });
-        drains.collect()
+            match view.absence(name) {
+                Some(_) if record.phase == VolumePhase::Creating => {}
+                Some(absence) => {
+                    unserved.push(format!("volume `{name}` is not served: {}", absence.why.cause));
+                }
+                None => {
+                    let watch = self.facts.homes.watch(record);
+                    drains.extend(watch.map(|watch| (name.clone(), Draining::begin(&watch))));
+                }
+            }
+        }
+        (drains, unserved)
     }
+}
+
+/// How a drain ended, with the volumes of which it could not be asked at all.
+fn with_unserved(
+    ended: Result<(), Report>,
+    unserved: &[String],
+    error: &str,
+) -> Result<(), Report> {
+    if unserved.is_empty() {
+        return ended;
+    }
+    let unserved = unserved.join("; ");
+    let kept = "what this node has of it stays where it is; all other volumes are drained";
+    let (cause, state) = match ended {
+        Ok(()) => (unserved, kept.to_owned()),
+        Err(other) => (format!("{unserved}; {}", other.cause), other.state),
+    };
+    Err(Report::new(ReportKind::Failure, error)
+        .cause(cause)
+        .state(state)
+        .hint("`layby volume show NAME` says what is missing of a volume, and what can be done"))
 }
 
 /// Why a volume's store does not have all that was written.
@@ -207,21 +235,17 @@ impl Undrained {
 /// Waits until object stores have what their volumes were written before. Each volume that cannot
 /// get there is named, and holds up no other.
 async fn end_drains(
-    mut drains: Vec<(Name, Result<Draining, String>)>,
+    mut drains: Vec<(Name, Draining)>,
     is_node: bool,
     error: &str,
 ) -> Result<(), Report> {
     let (mut failed, mut waits) = (Vec::new(), false);
     // One that has ended says so when it is waited for.
-    for draining in drains.iter_mut().filter_map(|(_, draining)| draining.as_mut().ok()) {
+    for (_, draining) in &mut drains {
         draining.note_newest().await;
     }
     for (name, draining) in drains {
-        let undrained = match draining {
-            Ok(draining) => draining.end().await,
-            Err(why) => Some(Undrained::Ended(format!("it is not served: {why}"))),
-        };
-        let why = match undrained {
+        let why = match draining.end().await {
             None => continue,
             Some(Undrained::Ended(why)) => why,
             Some(Undrained::Waits(why)) => {
