@@ -7,7 +7,7 @@
 //! checkpoint started; they prevail over its entries, and so do tombstones. A zeroing that is owed
 //! for a tombstone from before the checkpoint kills nothing.
 //! Invariant: at most one winner per block and per slot. No dirty winner is dropped: beyond the
-//! level's slots it gets an overflow slot.
+//! level's slots it gets an overflow slot. A clean one that is dropped is told as forgotten.
 //! Cost: one table entry per block found.
 
 use super::log_layout::Record;
@@ -101,7 +101,8 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
     let mut winners: Vec<Winner> = table.into_values().collect();
     winners.sort_unstable_by_key(|winner| winner.key);
     bury(&mut winners, &tombstones);
-    let slots = assign_slots(&mut winners, scan.geometry.slot_count);
+    let (slots, dropped) = assign_slots(&mut winners, scan.geometry.slot_count);
+    scan.recovered.forgets.extend(dropped);
     report_lost(scan, &winners);
     Replayed { winners, tombstones, slots }
 }
@@ -189,7 +190,10 @@ fn bury(winners: &mut Vec<Winner>, tombstones: &[RecoveredTombstone]) {
 /// Gives every winner a slot of its own. Where there are more of them than slots, clean ones are
 /// dropped, the oldest first, so that a dirty one has no slot beyond the level only where all are
 /// dirty: its backing store may not be there.
-fn assign_slots(winners: &mut Vec<Winner>, slot_count: u32) -> u32 {
+/// Answers the slots, and what was dropped, which counts as forgotten: its record still outranks an
+/// older one in the NVM level, whose clearing may not have been durable. It goes with the start's
+/// checkpoint, which waits until the older one is durably cleared.
+fn assign_slots(winners: &mut Vec<Winner>, slot_count: u32) -> (u32, Vec<(BlockKey, Seq)>) {
     let mut taken = vec![false; slot_count as usize];
     let mut order: Vec<usize> = (0..winners.len()).collect();
     order.sort_unstable_by_key(|index| core::cmp::Reverse(winners[*index].seq));
@@ -220,8 +224,9 @@ fn assign_slots(winners: &mut Vec<Winner>, slot_count: u32) -> u32 {
         };
         (winners[index].moved, winners[index].slot) = (true, slot);
     }
-    winners.retain(|winner| winner.slot != NO_SLOT);
-    slots
+    let dropped = winners.extract_if(.., |winner| winner.slot == NO_SLOT);
+    let dropped = dropped.map(|winner| (winner.key, winner.seq)).collect();
+    (slots, dropped)
 }
 
 /// Names the surviving blocks whose bytes are bad; their slots keep failing until overwritten.

@@ -471,7 +471,8 @@ pub struct Recovered {
     pub undecided: Option<Seq>,
     /// Damaged structures.
     pub damaged: Vec<CorruptInfo>,
-    /// Blocks forgotten: every record older than the seq is dead, in both levels.
+    /// Blocks forgotten, and clean ones that were left without a slot: every record older than the
+    /// seq is dead, in both levels.
     pub forgets: Vec<(BlockKey, Seq)>,
     /// Batches or stores that power loss cut short; never promised durable.
     pub torn: u64,

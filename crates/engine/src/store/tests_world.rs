@@ -15,6 +15,7 @@ use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, 
 use std::collections::BTreeMap;
 
 mod cleaning;
+mod dropped;
 mod trims;
 
 const BLOCK: usize = 4096;
