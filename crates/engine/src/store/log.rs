@@ -197,6 +197,8 @@ pub(super) struct Forgets {
     pub(super) flush: bool,
     /// They are to be written now, and no segment can be had.
     pub(super) is_stuck: bool,
+    /// All else waits for them, so that they take what is left of the last segment.
+    pub(super) is_urgent: bool,
     pub(super) deadline: Option<Nanos>,
 }
 

@@ -22,6 +22,9 @@ use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Seq, Slot};
 
+/// Blocks of the last segment that are left to forgets which a checkpoint waits for at its end.
+const ENDS_KEPT: u32 = 3;
+
 /// What the next batch of a stream will hold.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
@@ -111,12 +114,21 @@ impl LogStore {
         self.end_syncs(&refused, Err(kind));
     }
 
-    /// Refuses forgets that wait for a segment, if there is none to be had; true when it did.
-    pub(crate) fn refuse_stuck_forgets(&mut self, io: &mut dyn Io) -> bool {
+    /// Ends the wait of forgets for a segment, if there is none to be had: what is left of the last
+    /// one takes them where it has room for the ends of checkpoints, too; else they are refused.
+    /// True when they waited.
+    pub(crate) fn end_stuck_forgets(&mut self, io: &mut dyn Io) -> bool {
         let is_stuck = self.forgets.is_stuck && self.free_segments.is_empty();
         if is_stuck {
-            self.refuse_forgets(ErrorKind::Retry);
+            let fill = self.streams[Stream::Relocate as usize].open.map(|(_, fill)| fill);
+            let has_room =
+                fill.is_some_and(|it| it + 1 + ENDS_KEPT <= self.geometry.segment_blocks);
+            self.forgets.is_urgent = has_room;
+            if !self.forgets.is_urgent {
+                self.refuse_forgets(ErrorKind::Retry);
+            }
             self.pump(io);
+            self.forgets.is_urgent = false;
         }
         is_stuck
     }
@@ -214,7 +226,8 @@ impl LogStore {
     /// costs a block there.
     fn may_write_forgets(&self) -> bool {
         let is_free = !self.free_segments.is_empty();
-        self.forgets.flush && (is_free || super::log_checkpoint::awaits_peers(self))
+        let is_awaited = self.forgets.is_urgent || super::log_checkpoint::awaits_peers(self);
+        self.forgets.flush && (is_free || is_awaited)
     }
 
     /// Data blocks that fit behind a descriptor in the stream's open segment, after opening one

@@ -182,7 +182,7 @@ impl Core {
         if self.is_recovering || is_syncing || !(awaits_slots || peer.owed.is_some()) {
             return false;
         }
-        self.log_mut().is_some_and(|log| log.refuse_stuck_forgets(io))
+        self.log_mut().is_some_and(|log| log.end_stuck_forgets(io))
     }
 
     pub(super) fn end_peer_sync(&mut self) {

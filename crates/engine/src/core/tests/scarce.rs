@@ -1,8 +1,11 @@
 //! A log whose free segments run out, on devices that work: nothing that is asked for may fail.
 
+use super::super::Level;
 use super::far::*;
 use super::*;
+use crate::store::NvmStore;
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+use layby_types::{BlockIndex, BlockKey};
 
 /// Requests in flight at once.
 const INFLIGHT_MAX: usize = 16;
@@ -10,6 +13,9 @@ const INFLIGHT_MAX: usize = 16;
 const STEPS: u32 = 1500;
 /// How long the NVM level's device is slow at most.
 const SLOW_MICROS_MAX: u64 = 4000;
+
+/// A volume that the core does not have.
+const OTHER: u32 = 9;
 
 struct Load {
     world: FarWorld,
@@ -124,4 +130,67 @@ fn nothing_fails_where_segments_run_out() {
         }
         load.settle();
     });
+}
+
+/// Goal: a checkpoint that waits for a store of the NVM level, which waits for forgets, has these
+/// written into what is left of the log's last segment: the write ends well. Method: the NVM level
+/// is full of clean blocks; forgets use up the log's segments before it is due to look at them; a
+/// write finds room for a part of its blocks.
+#[test]
+fn a_store_that_waits_for_forgets_is_not_refused() {
+    let mut shape = Shape::roomy();
+    shape.spec.classes[0].levels = 0b011;
+    (shape.persistent, shape.nvm_bytes, shape.ssd_bytes) = (true, 32 * BLOCK, 116 * BLOCK);
+    let mut world = World::new(1, shape);
+    let write = |first: u64, count: u64| call(Operation::Write, first * BLOCK, count * BLOCK);
+    world.run(NEAR, write(0, 20), 1).expect("there is room");
+    world.drain().expect("the backing store works");
+    while world.core.log_mut().expect("a log").segments_free() > 0 {
+        world.forget_other();
+    }
+    let mut asked = 0;
+    let mut ask = |world: &mut World, call: Call| {
+        asked += 1;
+        let payload = vec![2; call.length as usize];
+        world.core.submit(&mut world.io, Asker(asked), VolumeId(NEAR), call, &payload, None);
+    };
+    let mut next = 20;
+    while nvm_of(&world).has_room(6) {
+        ask(&mut world, write(next, 1));
+        next += 1;
+    }
+    assert!(nvm_of(&world).has_room(1) && next + 6 <= BLOCKS, "a part of the write finds room");
+    ask(&mut world, write(next, 6));
+    assert!(!nvm_of(&world).is_idle(), "the store waits for slots");
+    let (mut ended, mut turns) = (0, 0);
+    while ended < asked {
+        turns += 1;
+        assert!(turns < TURNS_MAX, "the writes never end");
+        world.core.turn(&mut world.io);
+        while let Some(finished) = world.core.take_finished() {
+            assert_eq!(finished.result.map(drop), Ok(()), "of {:?}", finished.asker);
+            ended += 1;
+        }
+    }
+}
+
+fn nvm_of(world: &World) -> &NvmStore {
+    let nvm = world.core.levels.iter().find_map(|level| match level {
+        Level::Nvm(store) => Some(&**store),
+        _ => None,
+    });
+    nvm.expect("the world has such a level")
+}
+
+impl World {
+    /// A block that no level holds is forgotten, durably, as an eviction would have it; no
+    /// checkpoint begins meanwhile.
+    fn forget_other(&mut self) {
+        let log = self.core.log_mut().expect("a log");
+        log.forget(BlockKey::new(VolumeId(OTHER), BlockIndex(0)));
+        log.flush_forgets(&mut self.io);
+        let mut done = Vec::new();
+        self.io.wait(Nanos::NEVER, &mut done);
+        done.into_iter().for_each(|done| self.core.on_io(&mut self.io, done));
+    }
 }
