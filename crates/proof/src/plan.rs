@@ -9,6 +9,7 @@
 mod delays;
 mod departures;
 mod lengths;
+mod lost_pages;
 mod removals;
 mod requests;
 mod returns;
@@ -126,9 +127,14 @@ pub enum Fault {
     Misdirected(Disk, u64),
     /// Bits of a sector flip at rest.
     Rot(Disk, u64),
+    /// A page of the NVM level cannot be read any more, whichever this number falls on.
+    LostPage(u64),
 }
 
 impl Fault {
+    /// The kind of lost pages.
+    pub const LOST_PAGE: &str = "unreadable page of NVM";
+
     /// The kind, for counts.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -148,6 +154,7 @@ impl Fault {
             Fault::Lost(_) => "lost write",
             Fault::Misdirected(..) => "misdirected write",
             Fault::Rot(..) => "bit rot at rest",
+            Fault::LostPage(_) => Fault::LOST_PAGE,
         }
     }
 
@@ -307,6 +314,9 @@ impl Life {
         }
         if departures::has_some(seed) {
             departures::add(seed, &mut acts);
+        }
+        if lost_pages::has_some(seed) {
+            lost_pages::add(seed, &mut acts);
         }
         let mut life = Life { seed, shape, character, acts };
         let times_out = life.times_out();

@@ -114,6 +114,8 @@ struct World<'a> {
     is_tolerant: bool,
     /// Disks lied, so that a power cut may take what was durable.
     has_lied: bool,
+    /// Pages of the NVM level that were lost, one as often as it was.
+    pages_lost: Vec<u64>,
     /// The disk that the next start finds full.
     full_at_start: Option<Disk>,
     /// Power was cut after disks had lied: what was durable may be gone for good.
@@ -186,6 +188,7 @@ impl<'a> World<'a> {
             oracle: Oracle::new(volumes),
             is_tolerant: false,
             has_lied: false,
+            pages_lost: Vec::new(),
             full_at_start: None,
             is_bereft: false,
             has_crashed: false,
@@ -598,6 +601,7 @@ impl World<'_> {
         self.check_counts()?;
         self.check_truncated()?;
         self.check_removed()?;
+        let mut unread = 0;
         for volume in
             (0..VOLUMES).filter(|volume| !self.guests.is_removed(*volume)).collect::<Vec<_>>()
         {
@@ -613,7 +617,11 @@ impl World<'_> {
             let cells: Vec<Option<&[u8]>> =
                 read.iter().flat_map(|block| block_cells(block.as_deref())).collect();
             self.oracle.settle(volume, &cells, self.rigour())?;
+            // What an object store does not return lies on no page.
+            let is_local = self.homes[volume].is_none();
+            unread += read.iter().filter(|block| is_local && block.is_none()).count();
         }
+        self.check_unread(unread)?;
         self.has_crashed = false;
         (0..VOLUMES).try_for_each(|volume| self.look_at_store(volume))
     }

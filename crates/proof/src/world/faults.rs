@@ -8,6 +8,8 @@ use crate::home::CloudHome;
 use crate::oracle::CELL;
 use crate::plan::{BLOCK, Disk, Fault, VOLUMES};
 use layby_cloud::simulated::SimFaults;
+use layby_engine::store::nvm_layout::NvmGeometry;
+use layby_types::{BlockSize, Nanos};
 use rustix::io::Errno;
 
 impl World<'_> {
@@ -73,6 +75,29 @@ impl World<'_> {
                 let (disk, offset) = (at(disk), within(offset));
                 machine.corrupt(disk, offset, CELL);
             }
+            Fault::LostPage(number) => {
+                // Behind the superblock.
+                let page = 1 + number % (shape.nvm_bytes / BLOCK - 1);
+                let disk = at(Disk::Nvm);
+                machine.fail_reads(disk, page * BLOCK, BLOCK);
+                self.pages_lost.push(page);
+            }
+        }
+    }
+
+    /// Lost pages of data, where nothing else went wrong, cost no more blocks than there are pages.
+    /// Those of structures may cost more: without the mark nothing tells a lost block from a torn
+    /// one, and without both headers any block is undecided.
+    pub(super) fn check_unread(&self, unread: usize) -> Result<(), String> {
+        let plan = NvmGeometry::plan(self.life.shape.nvm_bytes, BlockSize::MIN);
+        let data_first = plan.expect("the level is large enough").data_first;
+        let is_of_data = self.pages_lost.iter().all(|page| *page >= u64::from(data_first));
+        let harmless = [Fault::LOST_PAGE, Fault::Slow(Disk::Nvm, Nanos::ZERO).name()];
+        let is_alone = self.tally.faults.keys().all(|name| harmless.contains(name));
+        let pages = self.pages_lost.len();
+        match is_of_data && is_alone && unread > pages {
+            true => Err(format!("{unread} blocks cannot be read, and {pages} pages are lost")),
+            false => Ok(()),
         }
     }
 
