@@ -239,6 +239,10 @@ fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
              there is one",
         ),
         StoreError::Version { .. } => {
+        StoreError::Version { stored, expected, .. } if stored > expected => (
+            ReportKind::Invalid,
+            "install the version of Layby that wrote it, or a later one, and start the node again",
+        ),
             (ReportKind::Invalid, "start the node with the program that wrote it")
         }
         StoreError::Mismatch { .. } => (

@@ -20,6 +20,8 @@ pub const META_BYTES: usize = PAGE_BYTES;
 pub const META_CRC_AT: usize = CONTENT_BYTES - 4;
 /// The version of all structures of both stores.
 pub const FORMAT_VERSION: u32 = 4;
+/// The highest version that a later program is expected to write; a higher number is damage.
+pub const FORMAT_VERSION_MAX: u32 = 64;
 /// The highest seq that a store takes for one that was given out: at a billion a second a node
 /// gets there in 292 years. Beyond it there is damage, whatever the checksum says, since a counter
 /// that starts there would run out.
@@ -80,6 +82,17 @@ pub fn page_crcs(page: &[u8]) -> (u32, u32) {
     (get_u32(page, META_CRC_AT), crc32c(&page[..META_CRC_AT]))
 }
 
+/// Whether another version of the program may have written a structure of this version.
+fn is_other_version(version: u32) -> bool {
+    version == 1 || is_later_version(version)
+}
+
+/// Whether a later version of the program wrote a structure of this version.
+#[must_use]
+pub fn is_later_version(version: u32) -> bool {
+    (FORMAT_VERSION + 1..=FORMAT_VERSION_MAX).contains(&version)
+}
+
 /// What a region's first block says: whose it is and how it is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -135,8 +148,8 @@ impl Superblock {
             return Err(StoreError::NotFormatted { disk: disk(), offset, stored, expected: magic });
         }
         let (stored, computed) = page_crcs(page);
-        // The checksum lies elsewhere in earlier formats.
-        if stored != computed && get_u32(page, 8) != 1 {
+        // The checksum lies elsewhere in earlier formats, and may in later ones.
+        if stored != computed && !is_other_version(get_u32(page, 8)) {
             return Err(StoreError::Corrupt(CorruptInfo {
                 disk: disk(),
                 offset,

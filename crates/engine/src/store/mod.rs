@@ -628,11 +628,14 @@ impl fmt::Display for StoreError {
                 "no store on `{disk}` at byte {offset}: \
                  magic {stored:016x}, expected {expected:016x}"
             ),
-            StoreError::Version { disk, offset, stored, expected } => write!(
-                f,
-                "store on `{disk}` at byte {offset} has format version {stored}, \
-                 this program reads {expected}"
-            ),
+            StoreError::Version { disk, offset, stored, expected } => {
+                let later = if stored > expected { LATER_VERSION } else { "" };
+                write!(
+                    f,
+                    "store on `{disk}` at byte {offset} has format version {stored}{later}, this \
+                     program reads {expected}"
+                )
+            }
             StoreError::Corrupt(info) => info.fmt(f),
             StoreError::OtherNode { disk, offset, stored, expected } => write!(
                 f,
@@ -663,6 +666,9 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// What is said of a structure whose version is higher than this program's.
+const LATER_VERSION: &str = ", which a later version of Layby wrote";
 
 /// Bytes as hexadecimal digits.
 struct Hex<'a>(&'a [u8]);
