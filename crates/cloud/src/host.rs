@@ -26,6 +26,7 @@ use crate::volume::{
     ConditionalPuts, Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of,
 };
 use crate::watch::{Order, Said, SnapshotAnswer, Watch};
+use layby_types::pauses::Pauses;
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -439,9 +440,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             opened_at.saturating_add(Nanos(elapsed))
         };
         let (mut said, mut state, mut looked) = (None, (false, false), start);
+        let mut pauses = Pauses::new();
         loop {
-            let now = clock();
-            self.now = now;
+            self.go_on(clock(), &mut pauses);
+            let now = self.now;
             self.volume.on_tick(now);
             if looked.elapsed() >= LOOK_REST {
                 looked = Instant::now();
@@ -461,14 +463,14 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             }
             let rest = self.volume.next_deadline().0.saturating_sub(now.0);
             let rest = Duration::from_nanos(rest).min(STATUS_REST);
+            pauses.sleep_until(clock().saturating_add(Nanos(rest.as_nanos() as u64)));
             let first = match inbox.recv_timeout(rest) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // What happened while the thread slept did not happen before.
-            self.now = clock();
-            self.volume.set_now(self.now);
+            self.go_on(clock(), &mut pauses);
             let more = inbox.try_iter().take(EVENTS_MAX);
             for event in std::iter::once(first).chain(more) {
                 match event {
@@ -484,6 +486,17 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                     Event::Stop => return self.say(),
                 }
             }
+        }
+    }
+
+    /// It is `now`. What the thread did not run, although it was to, is left out of what calls may
+    /// wait: the process was stopped, or the journal's device was slow.
+    fn go_on(&mut self, now: Nanos, pauses: &mut Pauses) {
+        let pause = pauses.take_pause(now, self.volume.pause_min());
+        self.now = now;
+        self.volume.set_now(now);
+        if pause > Nanos::ZERO {
+            self.volume.leave_out(pause);
         }
     }
 

@@ -15,6 +15,7 @@ mod error;
 mod guest;
 mod instant;
 pub mod parity;
+pub mod pauses;
 pub mod planted;
 mod request;
 mod rng;

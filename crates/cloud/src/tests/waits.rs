@@ -178,6 +178,40 @@ fn reads_do_not_wait_longer_than_their_time() {
     assert_eq!(bench.ended[&again].1.as_deref(), Some(&vec![1; BLOCK as usize][..]));
 }
 
+/// Goal: a pause of the node counts for no wait, neither of a call that waits, whether it reads or
+/// writes, nor of a store that is silent; after it each waits as long as was left. Method: pauses
+/// longer and shorter than the time, drawn from seeds, in the middle of waits over a cut link.
+#[test]
+fn a_pause_counts_for_no_wait() {
+    for seed in 0..20 {
+        let mut rng = layby_types::Rng::new(seed);
+        let mut bench = Bench::new(10 + seed);
+        bench.world.faults.is_cut = true;
+        let calls = [bench.fill(), bench.read(0)];
+        let start = bench.now;
+        let before = Nanos::from_millis(100 + rng.below(1801));
+        bench.until(|bench| bench.now.since(start) >= before);
+        let pause = Nanos::from_millis(1100 + rng.below(18_900));
+        assert!(pause > bench.volume.pause_min(), "it is one");
+        bench.now = bench.now.saturating_add(pause);
+        bench.volume.set_now(bench.now);
+        bench.volume.leave_out(pause);
+        bench.pass();
+        let results = calls.map(|token| bench.result(token));
+        assert_eq!(results, [None, None], "seed {seed}: {before:?} and a pause of {pause:?}");
+        let new = bench.read(1);
+        bench.work();
+        assert_eq!(bench.result(new), None, "seed {seed}: it is not known to be silent");
+        bench.until(|bench| calls.iter().all(|token| bench.result(*token).is_some()));
+        let waited = bench.now.since(start).since(pause);
+        let latest = WITHIN.saturating_add(Nanos::from_millis(50));
+        assert!((WITHIN..=latest).contains(&waited), "seed {seed}: {waited:?}");
+        for token in calls {
+            assert_eq!(bench.result(token), Some(Err(ErrorKind::Retry)), "seed {seed}");
+        }
+    }
+}
+
 /// Goal: a store that fails is not asked by every read at once, over and over; each read is served
 /// when it answers again. Method: 500 reads, a second of which the store refuses all; the requests
 /// of that second, then how long the reads take.

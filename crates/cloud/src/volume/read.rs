@@ -227,6 +227,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.reads.jobs.first_key_value().map(|(_, job)| job.since)
     }
 
+    /// Since when each read waits.
+    pub(super) fn reads_since(&mut self) -> impl Iterator<Item = &mut Nanos> {
+        self.reads.jobs.values_mut().map(|job| &mut job.since)
+    }
+
     /// Reads that began at `over` or before fail.
     pub(super) fn give_up_reads(&mut self, over: Nanos) {
         while let Some(oldest) = self.reads.jobs.first_entry()

@@ -6,14 +6,20 @@
 //! that a store that answers again is noticed.
 //! Invariant: what is in the journal is never refused, nor are flushes, which need no store. What
 //! is refused was not begun, or is a write each of whose blocks holds its old or its new version.
-//! Cost: a look at the oldest call that waits, per tick.
+//! Time in which the volume's thread did not run, although it was to, is left out of each wait: the
+//! store could not be asked in it, and answers that came meanwhile are taken first.
+//! Cost: a look at the oldest call that waits, per tick; a pass over the calls after a pause.
 
 use super::{Link, Volume};
 use crate::journal::PAGE_BYTES;
 use layby_policy::forecast::Bandwidth;
 use layby_policy::uplink::{Ask, Room, Verdict, admit};
+use layby_types::pauses::PAUSE_MIN;
 use layby_types::{BackingOperation, ErrorKind, Nanos};
 use std::ops::DerefMut;
+
+/// The least gap that may be a pause, however short a limit is: a busy machine runs a thread late.
+const PAUSE_LEAST: Nanos = Nanos::from_millis(250);
 
 /// How long a volume's clients wait, and what is expected of its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,6 +36,8 @@ pub(super) struct Waiting {
     plan: WaitPlan,
     /// When the store failed last.
     fault_at: Option<Nanos>,
+    /// When the link went down, and how much of the time since is left out.
+    left_out: (Nanos, Nanos),
     /// Why a call was refused last.
     pub(super) refusal: Option<String>,
 }
@@ -46,10 +54,44 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.waiting.plan = plan;
     }
 
+    /// How late the volume's thread may run without a pause: as a shard, by the limit of its calls.
+    #[must_use]
+    pub fn pause_min(&self) -> Nanos {
+        let within = self.waiting.plan.answer_within.unwrap_or(Nanos::NEVER);
+        PAUSE_MIN.min(PAUSE_LEAST.max(Nanos(within.0 / 4)))
+    }
+
+    /// The volume's thread did not run for the time `pause` that has just ended: no call's wait
+    /// counts it. To be said after [`Volume::set_now`], before anything else that has come.
+    pub fn leave_out(&mut self, pause: Nanos) {
+        let now = self.now;
+        let later = |since: &mut Nanos| *since = since.saturating_add(pause).min(now);
+        self.held.iter_mut().for_each(|held| later(&mut held.0));
+        self.reads_since().for_each(later);
+        self.writes_since().for_each(later);
+        if let Some(down_since) = self.down_since() {
+            let before = self.left_out_since(down_since);
+            self.waiting.left_out = (down_since, before.saturating_add(pause));
+        }
+    }
+
+    /// Since when the link is down.
+    fn down_since(&self) -> Option<Nanos> {
+        let Link::Down { for_time } = self.session.link(self.now) else { return None };
+        Some(Nanos(self.now.0.saturating_sub(for_time.0)))
+    }
+
+    /// How much of the time since the link went down is left out.
+    fn left_out_since(&self, down_since: Nanos) -> Nanos {
+        let (since, left_out) = self.waiting.left_out;
+        if since == down_since { left_out } else { Nanos::ZERO }
+    }
+
     /// Why nothing can be expected of the store in time.
     fn silence(&self) -> Option<String> {
         let within = self.waiting.plan.answer_within?;
-        let Link::Down { for_time } = self.session.link(self.now) else { return None };
+        let down_since = self.down_since()?;
+        let for_time = self.now.since(down_since).since(self.left_out_since(down_since));
         let is_fresh = self.now.since(self.waiting.fault_at?) < within;
         (for_time >= within && is_fresh).then(|| {
             let (silent, within) = (for_time.as_secs_f64(), within.as_secs_f64());

@@ -372,6 +372,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.first_waiting_write().map(|(_, call)| call.since)
     }
 
+    /// Since when each call waits.
+    pub(super) fn writes_since(&mut self) -> impl Iterator<Item = &mut Nanos> {
+        self.write.calls.values_mut().map(|call| &mut call.since)
+    }
+
     /// Calls that began at `over` or before and wait for the journal's room fail.
     pub(super) fn give_up_writes(&mut self, over: Nanos) {
         while let Some((at, call)) = self.first_waiting_write()

@@ -11,31 +11,7 @@
 use super::Core;
 use crate::io::Io;
 use layby_types::Nanos;
-
-/// A gap that is no pause: a turn may be that long, and a busy machine run a thread that late.
-pub(super) const PAUSE_MIN: Nanos = Nanos::from_secs(1);
-
-/// When the shard is to run again at the latest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pauses {
-    runs_by: Nanos,
-}
-
-impl Pauses {
-    pub(super) fn new() -> Self {
-        Pauses { runs_by: Nanos::NEVER }
-    }
-
-    /// It runs: for how long it did not although it was to; zero where that is no pause.
-    fn take_pause(&mut self, now: Nanos, min: Nanos) -> Nanos {
-        let pause = now.since(std::mem::replace(&mut self.runs_by, now));
-        if pause > min { pause } else { Nanos::ZERO }
-    }
-
-    fn sleep_until(&mut self, deadline: Nanos) {
-        self.runs_by = self.runs_by.max(deadline);
-    }
-}
+use layby_types::pauses::PAUSE_MIN;
 
 impl Core {
     /// Takes the time from `io` as a turn begins or goes on after its wait. What the shard did not
@@ -57,31 +33,5 @@ impl Core {
     /// The turn sleeps, for no longer than until `deadline`.
     pub fn sleep_until(&mut self, deadline: Nanos) {
         self.stuck.pauses.sleep_until(deadline);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: only what goes past the end of a sleep is a pause, and each counts once. Method: times
-    /// by hand.
-    #[test]
-    fn a_pause_begins_where_a_sleep_was_to_end() {
-        let (seconds, min) = (Nanos::from_secs, PAUSE_MIN);
-        let mut pauses = Pauses::new();
-        assert_eq!(pauses.take_pause(seconds(50), min), Nanos::ZERO, "the first turn");
-        pauses.sleep_until(seconds(60));
-        assert_eq!(pauses.take_pause(seconds(55), min), Nanos::ZERO, "woken");
-        pauses.sleep_until(seconds(60));
-        assert_eq!(pauses.take_pause(seconds(61), min), Nanos::ZERO, "a little late");
-        pauses.sleep_until(seconds(62));
-        assert_eq!(pauses.take_pause(seconds(98), min), seconds(36));
-        assert_eq!(pauses.take_pause(seconds(98), min), Nanos::ZERO, "it counted");
-        assert_eq!(pauses.take_pause(seconds(100), min), seconds(2), "while it ran");
-        pauses.sleep_until(Nanos::ZERO);
-        assert_eq!(pauses.take_pause(seconds(103), min), seconds(3), "it did not sleep");
-        pauses.sleep_until(Nanos::NEVER);
-        assert_eq!(pauses.take_pause(seconds(999), min), Nanos::ZERO, "nothing was due");
     }
 }

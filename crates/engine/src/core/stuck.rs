@@ -15,12 +15,12 @@
 //! is never read in, since the kernel keeps the thread that wants it.
 
 use super::answer::Destination;
-use super::pauses::Pauses;
 use super::perform::Ending;
 use super::{Core, Level, Notice};
 use crate::control::StuckPlace;
 use crate::io::{DiskId, Io, Owed};
 use layby_cache::{Moment, StuckAt};
+use layby_types::pauses::Pauses;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, ErrorKind, Nanos, Operation, RequestId, VolumeId};
 use std::collections::HashMap;
