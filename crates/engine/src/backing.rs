@@ -450,7 +450,8 @@ pub fn kind_of(error: IoError) -> ErrorKind {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => ErrorKind::Full,
         Errno::INVAL | Errno::NXIO => ErrorKind::Invalid,
         Errno::OPNOTSUPP => ErrorKind::Unsupported,
-        Errno::PERM | Errno::ACCESS | Errno::ROFS => ErrorKind::Denied,
+        // The last is a write to what could be opened for reading only.
+        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BADF => ErrorKind::Denied,
         Errno::IO | Errno::ILSEQ | Errno::BADMSG => ErrorKind::Corrupt,
         _ => ErrorKind::Retry,
     }

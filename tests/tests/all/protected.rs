@@ -68,3 +68,44 @@ fn a_write_protected_device_is_served_read_only() {
     let left = fs::read(device.path()).expect("readable");
     assert!(left == [7; LENGTH], "nothing was written since");
 }
+
+/// Goal: a write-protected backing store to which zeroes wait to be written costs its volume
+/// alone, also where the volume is read-only: the start names it and serves the others; without
+/// the protection it is served again, with zeroes there. Method: a node that is killed behind a
+/// zeroing, and a loop device whose protection is set and lifted.
+#[test]
+fn a_protected_store_that_owes_zeroes_ends_no_start() {
+    if mount_unavailable() || !available(&["losetup", "blockdev"]) {
+        return;
+    }
+    let work = TempDir::new().expect("a temporary folder");
+    let disk = work.path().join("disk");
+    fs::write(&disk, vec![1; LENGTH]).expect("the test's own folder");
+    let device = LoopDevice::new(&disk);
+    let levels = small_levels().config.expect("it has one");
+    let options = |keys: &str| {
+        let volume = format!("[volume.v]\npath = \"{}\"\n{keys}", device.path());
+        let other = "[volume.other]\nsize = \"1MiB\"\n";
+        let arguments = vec!["--volume-root".to_owned(), "/dev".to_owned()];
+        Options { arguments, ..Options::config(format!("{levels}\n{volume}\n{other}")) }
+    };
+    let dir = work.path().join("node");
+    let node = Node::start(&dir, &options(""));
+    let mut connection = Connection::open(&node.socket(), "v").expect("the node serves");
+    let zero = Request::Zero { offset: 0, length: 64 << 10 };
+    connection.call(&zero).expect("the connection stays").expect("the device can");
+    node.kill9();
+    must("blockdev", &["--setro", device.path()]);
+    let node = Node::start(&dir, &options("read_only = true\n"));
+    assert!(node.serves("other") && !node.serves("v"), "{}", node.stderr());
+    for word in ["write-protected", "zeroes wait", device.path()] {
+        assert!(node.stderr().contains(word), "`{word}`: {}", node.stderr());
+    }
+    node.stop();
+    must("blockdev", &["--setrw", device.path()]);
+    let node = Node::start(&dir, &options("read_only = true\n"));
+    let mut connection = Connection::open(&node.socket(), "v").expect("the node serves");
+    let read = Request::Read { offset: 0, length: 64 << 10 };
+    assert_eq!(connection.call(&read).expect("it stays"), Ok(vec![0; 64 << 10]));
+    node.stop();
+}

@@ -33,6 +33,8 @@ pub struct HomePlan {
     pub place: HomePlace,
     /// The device on which it lies; `None` for one of its own.
     pub device: Option<u64>,
+    /// What stands in its place where zeroes wait to be written to it; of a write-protected device.
+    pub protected: Option<AbsentHome>,
 }
 
 /// An opened home.
@@ -68,7 +70,8 @@ impl HomePlan {
     /// A volume whose home is an attached disk, on a device that others may share.
     #[must_use]
     pub fn on_disk(spec: VolumeSpec, disk: DiskId, name: String) -> HomePlan {
-        HomePlan { spec, place: HomePlace::Disk { disk, name }, device: Some(0) }
+        let place = HomePlace::Disk { disk, name };
+        HomePlan { spec, place, device: Some(0), protected: None }
     }
 }
 
@@ -122,10 +125,12 @@ impl Core {
         spec: CacheSpec,
         plans: &[LevelPlan],
         identity: StoreIdentity,
-        homes: Vec<HomePlan>,
+        mut homes: Vec<HomePlan>,
         seed: u64,
     ) -> Result<(Core, StartReport), CoreError> {
         let started = io.now();
+        let stand_in = |home: &mut HomePlan| Some((home.spec.id, home.protected.take()?));
+        let protected = homes.iter_mut().filter_map(stand_in).collect();
         let (mut core, nvm, log) = Core::open(io, spec, plans, identity, homes, seed)?;
         for plan in plans {
             if let (LevelPlan::Ssd { wear, .. }, Some(found)) = (plan, &log) {
@@ -133,7 +138,7 @@ impl Core {
             }
         }
         let reached = core.reach(io)?;
-        let mut report = core.recover(io, nvm, log)?;
+        let mut report = core.recover(io, nvm, log, protected)?;
         report.reached = reached;
         if let Some((level, log)) = core.log().filter(|_| report.is_checkpointed) {
             report.reached.push((level, log.reached()));
@@ -275,14 +280,17 @@ impl Core {
         io: &mut dyn Io,
         nvm: Option<Recovered>,
         log: Option<Recovered>,
+        protected: BTreeMap<VolumeId, AbsentHome>,
     ) -> Result<StartReport, CoreError> {
         let (mut nvm, mut log) = (nvm.unwrap_or_default(), log.unwrap_or_default());
         let mut resolved = resolve(&mut nvm, &mut log);
+        let absent = self.miss_protected(&resolved, protected);
         let is_new_loss = self.note_lost((&mut nvm, &mut log), &mut resolved)?;
         let mut report = StartReport {
             torn_batches: nvm.torn + log.torn,
             bytes_scanned: nvm.bytes_scanned + log.bytes_scanned,
             blocks_lost: (nvm.lost.len() + log.lost.len()) as u64,
+            absent,
             ..StartReport::default()
         };
         for info in nvm.lost.iter().chain(&log.lost).chain(&nvm.damaged).chain(&log.damaged) {

@@ -54,6 +54,8 @@ pub(crate) struct Shape {
     wear: WearPlan,
     /// The volume whose home cannot be opened.
     absent: Option<u32>,
+    /// The volume whose home is write-protected.
+    protected: Option<u32>,
     /// Bytes of each volume.
     length: u64,
 }
@@ -89,9 +91,10 @@ impl Shape {
     /// Enough of everything: nothing leaves a level unasked.
     pub(crate) fn roomy() -> Shape {
         let (nvm_bytes, ssd_bytes) = (40 * BLOCK, 2 << 20);
-        let (persistent, wear, absent) = (false, WearPlan::default(), None);
+        let (persistent, wear) = (false, WearPlan::default());
+        let (absent, protected) = (None, None);
         let length = BLOCKS * BLOCK;
-        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent, wear, absent, length }
+        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent, wear, absent, protected, length }
     }
 
     /// Levels of a few blocks, so that they evict, destage, clean and checkpoint all the time.
@@ -122,9 +125,9 @@ impl Shape {
         let endurance = Endurance { bytes: 1 + rng.below(4 << 20), life: DAY };
         let endurance = rng.chance(1, 3).then_some(endurance);
         let wear = WearPlan { endurance, started_unix: 0 };
-        let (persistent, absent) = (rng.chance(1, 2), None);
+        let (persistent, absent, protected) = (rng.chance(1, 2), None, None);
         let length = BLOCKS * BLOCK;
-        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent, length }
+        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent, protected, length }
     }
 }
 
@@ -195,9 +198,13 @@ fn try_start(
                 spec,
                 place: HomePlace::Absent { stand_in, plan: None },
                 device: None,
+                protected: None,
             };
         }
-        HomePlan::on_disk(spec, *disk, name)
+        let is_protected = shape.protected == Some(spec.id.0);
+        let stand_in = || crate::backing::AbsentHome::new(name.clone(), waker.clone());
+        let protected = is_protected.then(stand_in);
+        HomePlan { protected, ..HomePlan::on_disk(spec, *disk, name) }
     };
     let homes = homes.iter().enumerate().map(home).collect();
     Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed)

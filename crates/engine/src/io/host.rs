@@ -122,7 +122,8 @@ impl Host for HostIo {
     fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
         let opened = open_disk(path, mode)?;
         let (is_direct, device) = (opened.is_direct(), opened.device());
-        Ok(Opened { disk: self.attach_disk(opened), is_direct, device })
+        let is_protected = opened.is_protected;
+        Ok(Opened { disk: self.attach_disk(opened), is_direct, device, is_protected })
     }
 
     fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError> {

@@ -335,6 +335,8 @@ pub struct Opened {
     pub is_direct: bool,
     /// The number of the device that it lies on, or is.
     pub device: u64,
+    /// It is a write-protected device, which the mode allowed.
+    pub is_protected: bool,
 }
 
 /// Whether a stream socket's peer has closed its side, or the connection is broken.

@@ -55,6 +55,8 @@ pub struct OpenDisk {
     pub created: bool,
     /// Whether it is a block device.
     pub block_device: bool,
+    /// Whether it is a block device that is write-protected.
+    pub is_protected: bool,
     /// The kernel may wait within a submission, although it was asked not to: FUSE does where its
     /// program has as many requests as it takes.
     pub(super) may_block: bool,
@@ -108,8 +110,8 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     if !matches!(found, None | Some(FileType::RegularFile | FileType::BlockDevice)) {
         return Err(failed("use as a disk", Errno::INVAL));
     }
-    let buffered = open_locked(path, found.is_none(), block_device, mode)?;
-    // The kernel lets such a device be opened for writing, and refuses each write.
+    let (buffered, mode) = open_locked(path, found.is_none(), block_device, mode)?;
+    // The kernel lets most such devices be opened for writing, and refuses each write.
     let is_protected = block_device && super::advice::is_protected(&buffered);
     if refuses_protected(mode, is_protected) {
         return Err(failed("write to the write-protected device", Errno::ROFS));
@@ -132,7 +134,17 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     // Of a device that would be the file system of its node.
     let is_fuse = || rustix::fs::fstatfs(&buffered).is_ok_and(|fs| fs.f_type == FUSE_MAGIC);
     let may_block = !block_device && is_fuse();
-    Ok(OpenDisk { buffered, direct, name, hints, length, created, block_device, may_block })
+    Ok(OpenDisk {
+        buffered,
+        direct,
+        name,
+        hints,
+        length,
+        created,
+        block_device,
+        is_protected,
+        may_block,
+    })
 }
 
 /// Write streams are for direct writes to a block device.
@@ -223,27 +235,48 @@ fn access(mode: OpenMode) -> OFlags {
     if mode.is_read_only { OFlags::RDONLY } else { OFlags::RDWR }
 }
 
-/// Opens through the page cache and locks. A mounted block device is refused by `O_EXCL`.
+/// Opens through the page cache and locks; answers with the mode in which it is open. A mounted
+/// block device is refused by `O_EXCL`.
 fn open_locked(
     path: &Path,
     create: bool,
     block_device: bool,
     mode: OpenMode,
-) -> Result<OwnedFd, OpenError> {
-    let mut flags = access(mode) | OFlags::CLOEXEC;
+) -> Result<(OwnedFd, OpenMode), OpenError> {
+    let mut flags = OFlags::CLOEXEC;
     if create {
         flags |= OFlags::CREATE | OFlags::EXCL;
     } else if block_device && !mode.is_shared {
         flags |= OFlags::EXCL;
     }
     let step = if create { "create" } else { "open" };
-    let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-    let file = patiently(Errno::BUSY, open).map_err(|errno| error_at(path, step, errno))?;
+    let open = |access| {
+        let open = || rustix::fs::open(path, flags | access, Mode::RUSR | Mode::WUSR);
+        patiently(Errno::BUSY, open)
+    };
+    let opened = open_as(mode, block_device, open);
+    let (file, mode) = opened.map_err(|errno| error_at(path, step, errno))?;
     if !mode.is_shared {
         let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         patiently(Errno::AGAIN, lock).map_err(|errno| error_at(path, "lock", errno))?;
     }
-    Ok(file)
+    Ok((file, mode))
+}
+
+/// Opens as the mode says. Some drivers refuse to open a write-protected device for writing: where
+/// nothing is to be written to it, it is opened for reading.
+fn open_as<T>(
+    mode: OpenMode,
+    block_device: bool,
+    open: impl Fn(OFlags) -> Result<T, Errno>,
+) -> Result<(T, OpenMode), Errno> {
+    match open(access(mode)) {
+        Err(Errno::ROFS) if block_device && mode.may_be_protected && !mode.is_read_only => {
+            let mode = OpenMode { is_read_only: true, ..mode };
+            open(access(mode)).map(|opened| (opened, mode))
+        }
+        opened => opened.map(|opened| (opened, mode)),
+    }
 }
 
 /// Tries, and waits a little where somebody else is said to have it: the kernel gives up the files
@@ -344,6 +377,32 @@ mod tests {
         permissions.set_readonly(true);
         std::fs::set_permissions(&path, permissions).unwrap();
         assert!(!super::super::is_write_protected(&path), "a file's mode is another matter");
+    }
+
+    /// Goal: a device that its driver does not open for writing is opened for reading where nothing
+    /// is to be written to it, and refused elsewhere; a file is never. Method: a driver that
+    /// refuses, in every mode, and one that does not.
+    #[test]
+    fn what_cannot_be_opened_for_writing_is_opened_for_reading() {
+        for (is_read_only, may_be_protected) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let mode = OpenMode { is_read_only, may_be_protected, ..OpenMode::default() };
+            let refusing = |access| match access {
+                OFlags::RDWR => Err(Errno::ROFS),
+                access => Ok(access),
+            };
+            for block_device in [false, true] {
+                let opened = open_as(mode, block_device, refusing);
+                let is_opened = is_read_only || (block_device && may_be_protected);
+                assert_eq!(opened.is_ok(), is_opened, "{mode:?}, device {block_device}");
+                if let Ok((access, mode)) = opened {
+                    assert!(access == OFlags::RDONLY && mode.is_read_only, "{mode:?}");
+                }
+            }
+            let opened = open_as(mode, true, Ok);
+            assert_eq!(opened, Ok((access(mode), mode)), "nothing is given up without need");
+        }
     }
 
     /// Goal: a file too large for the file system is refused as `Full` and leaves nothing behind.

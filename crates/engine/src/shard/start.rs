@@ -312,7 +312,8 @@ pub(super) fn open_core(
     let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
     core.delay_homes(plan.home_delay);
     core.set_io_timeout(plan.io_timeout);
-    (report.levels, report.absent) = (lines, absent);
+    report.levels = lines;
+    report.absent.extend(absent);
     Ok((core, report))
 }
 
@@ -376,14 +377,17 @@ fn open_parts(
     let (mut homes, mut absent) = (Vec::new(), Vec::new());
     for volume in &plan.volumes {
         homes.push(match open_home(io, volume) {
-            Ok(home) => home,
-            Err(error) if !is_strict && may_be_absent(&volume.backing) => {
+            Ok(home) if may_be_absent => home,
+            // One that recovery cannot write to ends the start.
+            Ok(home) => HomePlan { protected: None, ..home },
+            Err(error) if may_be_absent => {
                 let (kind, cause) = (error.kind(), error.to_string());
                 absent.push(HomeRefusal { volume: volume.spec.id, kind, cause });
                 stand_in(io, volume)
             }
             Err(error) => return Err(error),
         });
+        let may_be_absent = !is_strict && may_be_absent(&volume.backing);
     }
     Ok(Parts { lines, levels, homes, absent })
 }
@@ -402,7 +406,7 @@ fn stand_in(io: &impl Host, plan: &VolumePlan) -> HomePlan {
         _ => None,
     };
     let place = HomePlace::Absent { stand_in, plan: part };
-    HomePlan { spec: plan.spec.clone(), place, device: None }
+    HomePlan { spec: plan.spec.clone(), place, device: None, protected: None }
 }
 
 fn identity(plan: &ShardPlan) -> StoreIdentity {
@@ -514,7 +518,8 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
         BackingPlan::Remote(remote) => {
             let refused = |error| StartError::Remote { volume, name: remote.name(), error };
             let place = HomePlace::Remote(remote.open(io.waker()).map_err(refused)?);
-            return Ok(HomePlan { spec: plan.spec.clone(), place, device: None });
+            let (spec, device, protected) = (plan.spec.clone(), None, None);
+            return Ok(HomePlan { spec, place, device, protected });
         }
     };
     let opened = io.open_disk(path, mode).map_err(|error| StartError::Home { volume, error })?;
@@ -529,5 +534,6 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
         BackingPlan::Part { part, .. } => HomePlace::Part { disk, name, plan: part.clone() },
         _ => HomePlace::Disk { disk, name },
     };
-    Ok(HomePlan { spec, place, device })
+    Ok(HomePlan { spec, place, device, protected })
 }
+    let protected = opened.is_protected.then(|| AbsentHome::new(name.clone(), io.waker()));

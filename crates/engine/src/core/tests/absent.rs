@@ -120,3 +120,50 @@ fn what_is_away_is_given_up() {
         world.core.shut_down(&mut world.io).expect("all devices that are there work");
     });
 }
+
+/// Goal: a write-protected home ends no start: while zeroes wait to be written to it, its volume is
+/// named and not served, and nothing of it is lost; where none do, it is served; the others are
+/// served either way. Method: random durable changes with discards that wait, a power cut or a
+/// clean stop, a start with the protection and one without, beside a model.
+#[test]
+fn a_protected_home_that_owes_zeroes_is_away() {
+    let counts = [(); 2].map(|()| std::cell::Cell::new(0));
+    each_seed(100, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(seed, quiet());
+        let mut model = Model::new();
+        delay_discards(&mut world);
+        for _ in 0..rng.below(8) {
+            let volume = VOLUMES[rng.below(2) as usize];
+            change(&mut world, &mut model, &mut rng, volume);
+        }
+        if rng.chance(1, 2) {
+            world.core.shut_down(&mut world.io).expect("all devices work");
+        }
+        let (away, there) = if rng.chance(1, 2) { (1, 2) } else { (2, 1) };
+        world.io.crash(MODES[rng.below(3) as usize]);
+        let home = world.io.peek(world.homes[away as usize - 1]);
+        world.shape.protected = Some(away);
+        let report = world.restart();
+        delay_discards(&mut world);
+        assert!(world.io.peek(world.homes[away as usize - 1]) == home, "SEED={seed}");
+        counts[usize::from(report.absent.is_empty())].update(|count| count + 1);
+        match &report.absent[..] {
+            [] => assert_holds(&mut world, &model, away),
+            [refusal] => {
+                assert_eq!((refusal.volume, refusal.kind), (VolumeId(away), ErrorKind::Denied));
+                assert!(refusal.cause.contains("write-protected"), "{}", refusal.cause);
+                let refused = world.read(away, 0, BLOCK).expect_err("it is not served");
+                assert_eq!(refused, ErrorKind::Closed, "SEED={seed}");
+                assert!(world.core.owes_absent(), "SEED={seed}");
+            }
+            more => panic!("{more:?}; SEED={seed}"),
+        }
+        assert_holds(&mut world, &model, there);
+        world.shape.protected = None;
+        world.crash(MODES[rng.below(3) as usize]);
+        VOLUMES.iter().for_each(|volume| assert_holds(&mut world, &model, *volume));
+    });
+    let counts = counts.map(|count| count.get());
+    assert!(counts.iter().all(|count| *count > 10), "away and served: {counts:?}");
+}

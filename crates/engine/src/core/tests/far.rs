@@ -245,6 +245,7 @@ fn start_far(
         spec: volume_spec(FAR, class),
         place: HomePlace::Remote(home.boxed()),
         device: None,
+        protected: None,
     };
     let near = HomePlan::on_disk(volume_spec(NEAR, 1), near, "near".into());
     let homes = vec![near, far];

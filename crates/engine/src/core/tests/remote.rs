@@ -227,7 +227,8 @@ fn ends_elsewhere_wake_the_shard() {
         spec.classes[0].levels = 1;
         let plans = [LevelPlan::Memory { slots: 8 }];
         let place = HomePlace::Remote(home.boxed());
-        let far = vec![HomePlan { spec: volume_spec(FAR, 0), place, device: None }];
+        let far =
+            vec![HomePlan { spec: volume_spec(FAR, 0), place, device: None, protected: None }];
         let started = Core::start(&mut io, spec, &plans, IDENTITY, far, 1);
         let (mut core, _) = started.expect("a core of memory");
         home.calls = None;

@@ -76,7 +76,7 @@ fn open(
     ];
     let plan = PartPlan { stripes: stripes(), index, length: LENGTH, loss };
     let place = HomePlace::Part { disk: home, name: "home".into(), plan };
-    let homes = vec![HomePlan { spec, place, device: Some(0) }];
+    let homes = vec![HomePlan { spec, place, device: Some(0), protected: None }];
     let started = Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed);
     started.unwrap_or_else(|error| panic!("replay with SEED={seed}: {error:?}")).0
 }

@@ -111,7 +111,9 @@ impl Host for SimHost {
         let (path, step) = (path.to_owned(), "find");
         let errno = Errno::NOENT.raw_os_error();
         let missing = OpenError { kind: ErrorKind::Invalid, path, step, errno };
-        disk.map(|disk| Opened { disk, is_direct: true, device: disk.0.into() }).ok_or(missing)
+        let (is_direct, is_protected) = (true, false);
+        let opened = |disk: DiskId| Opened { disk, is_direct, device: disk.0.into(), is_protected };
+        disk.map(opened).ok_or(missing)
     }
 
     fn attach_socket(&mut self, _: OwnedFd) -> Result<SocketId, IoError> {
