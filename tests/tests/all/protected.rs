@@ -69,6 +69,50 @@ fn a_write_protected_device_is_served_read_only() {
     assert!(left == [7; LENGTH], "nothing was written since");
 }
 
+/// Goal: a loop device over a volume's own file, and another one over the same bytes, are no
+/// backing stores of further volumes, in a configuration and by a command; one over other bytes is.
+/// Method: loop devices over a volume's file and over another file.
+#[test]
+fn a_loop_device_over_a_volumes_file_is_refused() {
+    if mount_unavailable() || !available(&["losetup"]) {
+        return;
+    }
+    let work = TempDir::new().expect("a temporary folder");
+    let [file, other] = ["file", "other"].map(|name| {
+        let path = work.path().join(name);
+        fs::write(&path, vec![1; LENGTH]).expect("the test's own folder");
+        path
+    });
+    let [over, again, apart] = [&file, &file, &other].map(|path| LoopDevice::new(path));
+    let levels = small_levels().config.expect("it has one");
+    let arguments = [work.path().to_str().expect("text"), "/dev"]
+        .iter()
+        .flat_map(|root| ["--volume-root".to_owned(), (*root).to_owned()])
+        .collect::<Vec<_>>();
+    let options = |volumes: &[(&str, &str)]| {
+        let table = |(name, path): &(&str, &str)| format!("[volume.{name}]\npath = \"{path}\"\n");
+        let tables: Vec<String> = volumes.iter().map(table).collect();
+        let arguments = arguments.clone();
+        Options { arguments, ..Options::config(format!("{levels}\n{}", tables.concat())) }
+    };
+    let dir = work.path().join("node");
+    let path = file.to_str().expect("text");
+    for (first, second) in [(path, over.path()), (over.path(), path), (over.path(), again.path())] {
+        let refused = Node::try_start(&dir, &options(&[("a", first), ("b", second)]));
+        refused.expect_err("they have the same bytes").assert_explains(&[
+            "volume `a`",
+            "volume `b`",
+            first,
+            second,
+        ]);
+    }
+    let node = Node::start(&dir, &options(&[("a", path), ("b", apart.path())]));
+    let place = dir.to_string_lossy();
+    let command = ["volume", "create", "c", "--path", over.path(), "--dir", &place];
+    layby(&command).assert_explains(&["volume `a`", over.path(), path]);
+    node.stop();
+}
+
 /// Goal: a write-protected backing store to which zeroes wait to be written costs its volume
 /// alone, also where the volume is read-only: the start names it and serves the others; without
 /// the protection it is served again, with zeroes there. Method: a node that is killed behind a

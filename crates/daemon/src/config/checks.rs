@@ -7,6 +7,7 @@
 //! rounding, which `plan` checks.
 
 use super::file::File;
+use super::storage::{self, StorageExtent};
 use super::{
     AllowRule, Amount, ClassConfig, Config, ControlConfig, Kind, LevelConfig, Name, Size, Time,
     VolumeConfig,
@@ -611,8 +612,11 @@ fn check_paths(config: &Config) -> Result<(), Problem> {
     });
     for (place, who, path) in levels.chain(volumes) {
         let identity = FileIdentity::of(path);
-        if let Some((other, _)) = seen.iter().find(|(_, known)| known.is_same(&identity)) {
-            let cause = format!("{who} and {other} share `{}`", path.display());
+        if let Some((other, known)) = seen.iter().find(|(_, known)| known.is_same(&identity)) {
+            let mut cause = format!("{who} and {other} share `{}`", path.display());
+            if known.is_below(&identity) {
+                cause.push_str(&format!(", which has the bytes of `{}`", known.path.display()));
+            }
             let hint = "give each level and each volume a file or device of its own";
             return Err(Problem::new(place, "path", cause, hint));
         }
@@ -643,12 +647,14 @@ fn resolved(path: &Path, links_max: usize) -> PathBuf {
     place
 }
 
-/// What makes two paths the same storage: the text, the inode, or the device number. A store in a
-/// folder (`file://`) is known by that folder.
+/// What makes two paths the same storage: the text, the inode, the device number, or the bytes that
+/// a loop device or a partition has of something else. A store in a folder (`file://`) is known by
+/// that folder.
 pub(crate) struct FileIdentity {
     path: PathBuf,
     inode: Option<(u64, u64)>,
     device: Option<u64>,
+    extents: Vec<StorageExtent>,
 }
 
 impl FileIdentity {
@@ -666,6 +672,7 @@ impl FileIdentity {
             path,
             inode: metadata.as_ref().map(|m| (m.dev(), m.ino())),
             device: metadata.as_ref().filter(is_device).map(MetadataExt::rdev),
+            extents: metadata.as_ref().map_or_else(Vec::new, storage::extents_of),
         }
     }
 
@@ -686,5 +693,16 @@ impl FileIdentity {
         self.path == other.path
             || (self.inode.is_some() && self.inode == other.inode)
             || same(self.device, other.device)
+            || self.is_below(other)
+    }
+
+    /// Whether they are different files or devices over the same bytes.
+    pub(crate) fn is_below(&self, other: &FileIdentity) -> bool {
+        let overlaps = |extent| other.extents.iter().any(|other| other.overlaps(extent));
+        let is_one = match (self.extents.first(), other.extents.first()) {
+            (Some(own), Some(its)) => own.storage == its.storage,
+            _ => return false,
+        };
+        !is_one && self.extents.iter().any(overlaps)
     }
 }

@@ -22,6 +22,7 @@ mod nbd;
 mod roots;
 mod segments;
 mod sizing;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod trust;

@@ -130,7 +130,14 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
         .filter_map(|level| Some((format!("level `{}`", level.name), level.path.clone()?)));
     let volumes = view.catalog.volumes.iter();
     let volumes = volumes.map(|(name, record)| (format!("volume `{name}`"), record.path.clone()));
-    levels.chain(volumes).find(|(_, used)| identity(dir, used).is_same(&wanted)).map(|(u, _)| u)
+    let found = |(user, used): (String, PathBuf)| {
+        let used_as = identity(dir, &used);
+        let has_its_bytes = used_as.is_below(&wanted);
+        let lower =
+            has_its_bytes.then(|| format!(", as `{}`: they have the same bytes", used.display()));
+        used_as.is_same(&wanted).then(|| user + lower.as_deref().unwrap_or_default())
+    };
+    levels.chain(volumes).find_map(found)
 }
 
 /// A URL is whole by itself; a path is one of the node's directory.
