@@ -7,7 +7,7 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
-use crate::cloud::{exchanged, is_store, local_finding, store_finding};
+use crate::cloud::{exchanged_with, is_store, local_finding, store_finding};
 use crate::config::{KeySource, Kind, Name, check_trusted_dir};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
@@ -301,7 +301,7 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
         let paths = dirs.paths(dir, record);
         let (mut problem, local) = match is_in_store {
             true => {
-                let found = match exchanged(dir, record, &paths.map) {
+                let found = match exchanged_with(dir, catalog, record, &paths.map) {
                     Some(problem) => Err(problem),
                     None => local_finding(&paths, (record, gone.is_some()), catalog.block_bytes),
                 };

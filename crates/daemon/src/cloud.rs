@@ -29,7 +29,7 @@ use chrono::Timelike as _;
 pub(crate) use files::local_finding;
 use files::{damage_text, is_key_noted, key_note};
 use identities::Identities;
-pub(crate) use identities::exchanged;
+pub(crate) use identities::{exchanged, exchanged_with};
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Key, Order,
@@ -395,11 +395,10 @@ impl CloudHomes {
             Err(Report::new(ReportKind::Corrupt, error)
                 .cause(cause)
                 .state("nothing was changed, neither here nor in the store")
-                .hint(
-                    "give each volume its own journal and map back: the number in their names is \
-                     the volume's; the node tries again by itself. Where no file was moved, remove \
-                     `identities.json` and start the node again",
-                ))
+                .hint(format!(
+                    "{GIVE_BACK}; the node tries again by itself. Where no file was moved, remove \
+                     `identities.json` and start the node again"
+                )))
         })
     }
 
@@ -485,6 +484,9 @@ impl CloudHomes {
     }
 }
 
+/// What to do where journals and maps of volumes were exchanged.
+pub(crate) const GIVE_BACK: &str = "give each volume its own journal and map back: the number in \
+                                    their names is the volume's";
 const LOOK: &str = "look at the URL, the credentials and the link";
 const TAKE: &str = "choose another prefix; or take it, with `layby volume create --take`, \
                     `\"take\": true` in the API, or its name in `takeover` of [cloud]: then that \

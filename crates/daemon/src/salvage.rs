@@ -7,7 +7,7 @@
 //! Cost: the journal's part is read twice. Not for: what the store has; see `restore`.
 
 use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
-use crate::cloud::is_store;
+use crate::cloud::{GIVE_BACK, exchanged_with, is_store};
 use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
 use crate::image::{FILE_MODE, Image, ImageWords, beside, refuse_existing, unwritable};
@@ -82,6 +82,14 @@ pub fn salvage(
         journal: config.cloud.journal_dir.join(format!("{number}.journal")),
         map: config.cloud.map_dir.join(format!("{number}.map")),
     };
+    if let Some(cause) = exchanged_with(&config.dir, &catalog, record, &paths.map) {
+        return Err(Report::new(ReportKind::Corrupt, error)
+            .cause(format!("volume `{name}`: {cause}"))
+            .state("nothing was changed, and no image was made")
+            .hint(format!(
+                "{GIVE_BACK}. Where no file was moved, move `identities.json` away for this command"
+            )));
+    }
     let wanted = if is_all { Wanted::All } else { Wanted::Unnamed };
     let found = Salvage::open(&paths, wanted).map_err(|cause| unreadable(&error, &cause))?;
     match lock {

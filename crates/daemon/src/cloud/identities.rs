@@ -10,7 +10,7 @@
 //! or damaged, the map files are believed, as in directories of earlier builds.
 //! Cost: the first page of a map file and a small file per volume and start.
 
-use crate::catalog::VolumeRecord;
+use crate::catalog::{Catalog, VolumeRecord};
 use crate::checked::Checked;
 use crate::config::Name;
 use crate::replace::replace_within;
@@ -127,12 +127,51 @@ fn kept_in(dir: &Path) -> Kept {
 /// Why a map file is not the one of a record's volume, as far as the node in `dir` knows. The
 /// journal is held against its map where it is opened.
 pub(crate) fn exchanged(dir: &Path, record: &VolumeRecord, map: &Path) -> Option<String> {
-    let kept = kept_in(dir).remove(&record.local_number())?;
-    let found = identity_in(map).map(|found| found.to_string()).filter(|found| *found != kept)?;
-    Some(format!(
-        "`{}` belongs to another volume, {found}; this one is {kept}: were files exchanged?",
-        map.display()
-    ))
+    Exchanged::find(dir, record, map).map(|exchanged| exchanged.text(None))
+}
+
+/// The same, with the name of the volume that the map belongs to where the catalog has it.
+pub(crate) fn exchanged_with(
+    dir: &Path,
+    catalog: &Catalog,
+    record: &VolumeRecord,
+    map: &Path,
+) -> Option<String> {
+    let exchanged = Exchanged::find(dir, record, map)?;
+    let is_its = |other: &VolumeRecord| Some(other.local_number()) == exchanged.other;
+    let served = catalog.volumes.iter();
+    let deleted = catalog.deleted.iter().map(|gone| (&gone.name, &gone.record));
+    let name = served.chain(deleted).find(|(_, other)| is_its(other)).map(|(name, _)| name);
+    Some(exchanged.text(name))
+}
+
+/// A map that is not the one of its volume.
+struct Exchanged {
+    map: PathBuf,
+    found: String,
+    kept: String,
+    /// The local number of the volume that it belongs to, if that is one of this node's.
+    other: Option<u32>,
+}
+
+impl Exchanged {
+    fn find(dir: &Path, record: &VolumeRecord, map: &Path) -> Option<Exchanged> {
+        let mut all = kept_in(dir);
+        let kept = all.remove(&record.local_number())?;
+        let found = identity_in(map)?.to_string();
+        let other = all.into_iter().find(|(_, other)| *other == found).map(|(number, _)| number);
+        (found != kept).then(|| Exchanged { map: map.to_owned(), found, kept, other })
+    }
+
+    fn text(&self, other: Option<&Name>) -> String {
+        let Exchanged { map, found, kept, .. } = self;
+        let other = other.map_or_else(String::new, |other| format!(" `{other}`"));
+        format!(
+            "`{}` belongs to another volume{other}, {found}; this one is {kept}: were files \
+             exchanged?",
+            map.display()
+        )
+    }
 }
 
 fn identity_in(map: &Path) -> Option<VolumeUuid> {

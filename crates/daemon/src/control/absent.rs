@@ -419,4 +419,37 @@ mod tests {
         assert_eq!(node.control().view().volumes().count(), 3);
         node.run(async {}).await.expect("stops");
     }
+
+    /// Goal: nothing is salvaged from a journal and a map that were exchanged with another
+    /// volume's; both volumes are named. Method: two volumes of a stopped node with their files
+    /// exchanged, and put back; the other way round; a volume that was not touched.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn exchanged_files_are_not_salvaged() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let tables = ["x", "y", "z"]
+            .map(|volume| table(volume, &folder(&dir, &format!("stores/{volume}")), ""));
+        let text = tables.concat();
+        let node = start(&dir, &text).await;
+        let view = node.control().view();
+        let numbers = ["x", "y"].map(|name| view.catalog.volumes[name].local_number());
+        node.run(async {}).await.expect("stops");
+        let file = dir.path().join("image");
+        let salvage = |volume: &str| {
+            crate::salvage::salvage(&config(&dir, &text), &name(volume), Some(&file), true)
+        };
+        exchange(&dir, numbers);
+        for volume in ["x", "y"] {
+            let refused = salvage(volume).expect_err("the files are another volume's");
+            assert_eq!(refused.kind, ReportKind::Corrupt, "{refused}");
+            for word in ["`x`", "`y`", "were files exchanged?"] {
+                assert!(refused.cause.contains(word), "`{word}`: {refused}");
+            }
+            assert!(!file.exists(), "no image was made");
+        }
+        salvage("z").expect("its files are its own");
+        exchange(&dir, numbers);
+        for volume in ["x", "y"] {
+            salvage(volume).expect("its files are its own again");
+        }
+    }
 }
