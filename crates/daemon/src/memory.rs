@@ -76,7 +76,7 @@ fn share(granted: Option<u64>, configured: Option<Size>, shards: u8) -> ClientMe
 }
 
 /// Bytes of memory that this process may have, where the system tells.
-fn granted() -> Option<u64> {
+pub(crate) fn granted() -> Option<u64> {
     let machine = text(Path::new("/proc/meminfo")).as_deref().and_then(machine_bytes);
     group_limit().into_iter().chain(machine).min()
 }

@@ -332,8 +332,6 @@ impl Node {
             lines.extend(first.levels.iter().map(|level| format!("level {level}")));
         }
         lines.push(crate::memory::of_shard(&facts.config, view.layout.shards).1);
-        let shortage = crate::memory::shortage(&facts.config, view.layout.shards);
-        lines.extend(shortage.map(|line| format!("note: {line}")));
         for (name, class) in view.classes() {
             let (level, mode) = durability(&view, name.as_str(), class.durable_writes);
             let mode = match mode {

@@ -128,3 +128,41 @@ async fn dead_shard_ends_the_node() {
     let report = node.run(std::future::pending()).await.expect_err("it cannot go on");
     assert!(report.cause.contains("ended without being asked"), "{report}");
 }
+
+/// A log's lines, as the subscriber of one test writes them.
+#[derive(Clone, Default)]
+struct LogLines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Goal: that levels in memory may want more than there is, is said once at a start, before the
+/// kernel may end the node for it. Method: a level of all that the process may have, whose shards
+/// touch none of it; the log and the announcement.
+#[tokio::test]
+async fn a_shortage_of_memory_is_said_once() {
+    let log = LogLines::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let dir = TempDir::new().expect("a temporary directory");
+    let size = crate::memory::granted().expect("Linux says") & !((1 << 20) - 1);
+    let level = format!("[[level]]\nname = \"memory\"\nkind = \"memory\"\nsize = {size}\n");
+    let config = config(&dir, &level);
+    let node = Node::start(config, Arc::new(MockStarter::default())).await.expect("it is granted");
+    let log = String::from_utf8(log.0.lock().expect("not poisoned").clone()).expect("text");
+    let said = log.lines().map(str::to_owned).chain(node.announcement());
+    let said: Vec<String> = said.filter(|line| line.contains("levels in memory of")).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(log.contains(&said[0]), "it is said before the levels are made");
+    node.run(async {}).await.expect("stops");
+}
