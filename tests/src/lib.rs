@@ -31,7 +31,7 @@ pub use history::{BLOCK_BYTES, Durability, History};
 pub use http::{HttpAnswer, HttpRequest};
 pub use lax::LaxStore;
 pub use mount::{Attached, LoopDevice, Mounted, SmallDisk, mount_unavailable};
-pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
+pub use node::{Held, Node, Options, Refusal, binary, layby, serve_arguments, small_levels};
 pub use python::{promtool, python_script, python_tool};
 pub use s3::S3Server;
 pub use tool::{Outcome, available, fio_available, missing, must, python, run, say, skip};

@@ -353,7 +353,11 @@ pub fn layby(words: &[&str]) -> tool::Outcome {
 }
 
 /// The words of `layby serve` for `dir`; the configuration is written beside it.
-fn serve_arguments(dir: &Path, options: &Options) -> Vec<String> {
+///
+/// # Panics
+/// Where that place cannot be written.
+#[must_use]
+pub fn serve_arguments(dir: &Path, options: &Options) -> Vec<String> {
     let mut words = vec!["serve".to_string(), "--dir".to_string(), dir.display().to_string()];
     if let Some(text) = &options.config {
         let file = beside(dir, "toml");

@@ -54,6 +54,7 @@ pub mod session;
 pub mod shards;
 pub mod sizing;
 pub mod sockets;
+pub mod threads;
 pub mod tls;
 pub mod tls_files;
 mod totals;

@@ -30,6 +30,7 @@ use crate::recovery::{absences, lost_lines, recovery_line, unknown_lines};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
+use crate::threads::Watchers;
 use crate::tls_files::{TlsFiles, tls_of};
 pub use crate::url_file::CONTROL_URL_FILE_NAME;
 use crate::url_file::UrlFile;
@@ -47,7 +48,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ScopedJoinHandle};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -250,7 +251,7 @@ impl Node {
         introduce(&view.catalog);
         let few_files = crate::descriptors::bound(&mut config, &view.catalog)?;
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
-        check_devices(&config).await?;
+        check_system(&config, &view).await?;
         refuse_leftovers(found.as_ref(), &view, &homes)?;
         let sockets = Sockets::bind(&config, passed).await?;
         grow_homes(found.as_ref(), &view, &homes).await?;
@@ -268,8 +269,8 @@ impl Node {
         let serving = (view, homes.clone(), intents.clone(), held);
         let started = launch(starter, config.clone(), serving, is_new).await;
         cloud.forget_keys();
-        let (started, mut view, wanted) = started?;
-        let (ports, reports, ended) = watch(started);
+        let (started, watchers, mut view, wanted) = started?;
+        let (ports, reports, ended) = watch(started, watchers);
         view.absent.extend(absences(&view, &reports));
         let view = came_up(&config.dir, view, &homes, &intents)?;
         crate::control::log_start(found.as_ref(), &view);
@@ -439,7 +440,7 @@ async fn finish(
     Ok((nbd_server, url.map(|address| UrlFile::write(&facts.dir, address))))
 }
 
-type Launched = (Vec<StartedShard>, View, mpsc::UnboundedReceiver<VolumeId>);
+type Launched = (Vec<StartedShard>, Watchers, View, mpsc::UnboundedReceiver<VolumeId>);
 
 /// Starts the shards with what they serve, on a thread that may wait; the volumes whose write
 /// intents they want come through the channel.
@@ -457,13 +458,14 @@ async fn launch(
         requests.iter_mut().for_each(|request| request.lock = homes.lock());
         let known = LevelsReached::begin(&config.dir, is_new)?;
         known.tell(&mut requests);
+        let watchers = Watchers::begin(requests.len())?;
         let started = start_shards(&*starter, requests)?;
         let names: Vec<Name> = view.layout.levels.iter().map(|level| level.name.clone()).collect();
         let reports: Vec<_> = started.iter().map(|shard| &shard.report).collect();
         if let Err(cause) = known.learn(&config.dir, &names, &reports) {
             tracing::warn!(cause, "cannot write down how far levels have come");
         }
-        Ok((started, view, wanted))
+        Ok((started, watchers, view, wanted))
     });
     starting.await.expect("a starter reports, it does not panic")
 }
@@ -633,12 +635,16 @@ fn start_shards(
         starter.start(request)
     };
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads = requests.into_iter().map(|r| scope.spawn(move || start(r)));
-        let threads: Vec<_> = threads.collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().expect("a starter reports, it does not panic"))
-            .collect()
+        let spawn = |request| {
+            let thread = std::thread::Builder::new().name("layby-start".to_owned());
+            thread.spawn_scoped(scope, || start(request))
+        };
+        let threads: Vec<_> = requests.into_iter().map(spawn).collect();
+        let result = |thread: std::io::Result<ScopedJoinHandle<'_, _>>| match thread {
+            Ok(thread) => thread.join().expect("a starter reports, it does not panic"),
+            Err(cause) => Err(crate::threads::refused(&cause)),
+        };
+        threads.into_iter().map(result).collect()
     });
     let mut started = Vec::new();
     let mut refused = None;
@@ -662,24 +668,20 @@ fn start_shards(
 type Watched = (Vec<Box<dyn ShardPort>>, Vec<StartReport>, mpsc::UnboundedReceiver<usize>);
 
 /// Takes shards apart and watches their threads.
-fn watch(started: Vec<StartedShard>) -> Watched {
-    let (sender, ended) = mpsc::unbounded_channel();
-    let (mut ports, mut reports) = (Vec::new(), Vec::new());
-    for (index, shard) in started.into_iter().enumerate() {
+fn watch(started: Vec<StartedShard>, watchers: Watchers) -> Watched {
+    let (mut ports, mut reports, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+    for shard in started {
         ports.push(shard.port);
         reports.push(shard.report);
-        let sender = sender.clone();
-        std::thread::spawn(move || {
-            // A panic has been printed by its thread; what matters here is that it ended.
-            drop(shard.thread.join());
-            let _ = sender.send(index);
-        });
+        threads.push(shard.thread);
     }
-    (ports, reports, ended)
+    (ports, reports, watchers.watch(threads.into_iter()))
 }
 
-/// Whether this kernel has the devices that the configuration asks for.
-async fn check_devices(config: &Config) -> Result<(), Report> {
+/// Whether the system grants the threads of a start, and has the devices that the configuration
+/// asks for.
+async fn check_system(config: &Config, view: &View) -> Result<(), Report> {
+    crate::threads::check_start(view)?;
     match config.volumes.values().any(|volume| volume.ublk) {
         true => crate::ublk::check("cannot start the node").await,
         false => Ok(()),

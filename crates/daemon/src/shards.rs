@@ -147,7 +147,7 @@ fn refused(error: &StartError, about: &About) -> Report {
         }
         StartError::Memory { name, .. } => format!("cannot have memory level `{name}`"),
         StartError::HomeFailed { name, .. } => format!("cannot recover into `{name}`"),
-        StartError::Io(_) => "cannot start the data path".to_owned(),
+        StartError::Io(_) | StartError::Thread(_) => "cannot start the data path".to_owned(),
         StartError::Spec(_) => "cannot start a shard".to_owned(),
     };
     let (kind, state, hint) = remedy(error, about);
@@ -204,6 +204,7 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             "nothing is lost; recovery goes on from the same place at the next start",
             "make room or correct the permissions, then start again",
         ),
+        StartError::Thread(_) => (kind, untouched, crate::threads::MORE_THREADS),
         StartError::Io(_) => {
             (kind, untouched, "try --io epoll, or raise the limit on locked memory")
         }
@@ -238,11 +239,11 @@ fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
             "look with `layby check`; put a copy of the level back that no start came after, if \
              there is one",
         ),
-        StoreError::Version { .. } => {
         StoreError::Version { stored, expected, .. } if stored > expected => (
             ReportKind::Invalid,
             "install the version of Layby that wrote it, or a later one, and start the node again",
         ),
+        StoreError::Version { .. } => {
             (ReportKind::Invalid, "start the node with the program that wrote it")
         }
         StoreError::Mismatch { .. } => (

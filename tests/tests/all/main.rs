@@ -67,6 +67,7 @@ mod store;
 mod stores;
 mod stuck;
 mod takeover;
+mod threads;
 mod trace;
 mod ublk;
 mod unfinished;

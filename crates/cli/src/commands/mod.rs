@@ -63,6 +63,9 @@ pub(crate) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Report>
     let mut builder = if threads == 1 {
         tokio::runtime::Builder::new_current_thread()
     } else {
+        // Where the system grants no thread, the builder panics; so does the first task that may
+        // wait, which has a thread of its own.
+        layby_daemon::threads::check(threads + 1)?;
         tokio::runtime::Builder::new_multi_thread()
     };
     let built = builder.worker_threads(threads).enable_all().build();

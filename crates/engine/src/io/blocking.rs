@@ -2,7 +2,8 @@
 //!
 //! How: jobs wait in a queue per disk; a thread takes a job, performs it to its end, leaves the
 //! answer in a list and wakes the shard. Threads start as they are needed; a disk has a few at
-//! once, so that one that never answers does not keep the others'.
+//! once, so that one that never answers does not keep the others'. Where the system grants no
+//! thread, those that there are do the work; without any, jobs end with that error.
 //! Invariant: a job is answered once; dropping the pool waits for the jobs that have started.
 //! Cost: two thread switches per operation.
 //! Not for: sockets, which would hold a thread each.
@@ -102,13 +103,32 @@ pub(super) struct Blocking {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
+    spawn: Spawn,
+}
+
+/// Starts a thread; another one in tests.
+type Spawn = fn(Arc<Shared>) -> std::io::Result<JoinHandle<()>>;
+
+fn spawn(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("layby-io".to_owned()).spawn(move || work(&shared))
 }
 
 impl Blocking {
     pub(super) fn new(waker: Waker) -> Self {
         let (queue, arrived) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { queue, arrived, waker });
-        Blocking { shared, threads: Vec::new(), in_flight: 0 }
+        Blocking { shared, threads: Vec::new(), in_flight: 0, spawn }
+    }
+
+    /// The same with its first thread, for who has no other way to disks.
+    ///
+    /// # Errors
+    /// The system's error where it grants no thread.
+    pub(super) fn begin(waker: Waker) -> Result<Self, IoError> {
+        let mut blocking = Blocking::new(waker);
+        let thread = spawn(blocking.shared.clone()).map_err(|error| errno_of(&error))?;
+        blocking.threads.push(thread);
+        Ok(blocking)
     }
 
     /// Queues a disk operation.
@@ -119,14 +139,23 @@ impl Blocking {
         let wants_thread = queue.wants_thread();
         drop(queue);
         if wants_thread && self.threads.len() < THREADS_MAX {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("layby-io".to_owned());
-            match thread.spawn(move || work(&shared)) {
+            match (self.spawn)(self.shared.clone()) {
                 Ok(thread) => self.threads.push(thread),
-                Err(error) => assert!(!self.threads.is_empty(), "no thread for I/O: {error}"),
+                Err(error) if self.threads.is_empty() => self.refuse(&error),
+                Err(_) => {}
             }
         }
         self.shared.arrived.notify_one();
+    }
+
+    /// All jobs end with an error, since there is no thread for them.
+    fn refuse(&mut self, error: &std::io::Error) {
+        let mut queue = self.shared.lock();
+        let flights = std::mem::take(&mut queue.lanes).into_iter().flat_map(|lane| lane.flights);
+        let ended = flights.map(|flight| flight.end(Err(errno_of(error))));
+        queue.ended.extend(ended);
+        drop(queue);
+        self.shared.waker.wake();
     }
 
     /// Moves what has ended to `done`.
@@ -137,6 +166,10 @@ impl Blocking {
             done.append(&mut queue.ended);
         }
     }
+}
+
+fn errno_of(error: &std::io::Error) -> IoError {
+    IoError { errno: error.raw_os_error().unwrap_or(0) }
 }
 
 impl Drop for Blocking {
@@ -351,5 +384,42 @@ fn extents(disk: &OpenDisk, offset: u64, length: u64) -> Result<Vec<DiskExtent>,
 impl From<std::io::Error> for IoError {
     fn from(error: std::io::Error) -> Self {
         IoError { errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{OpenMode, Token, open_disk};
+
+    /// Goal: where the system grants no thread, each operation ends once with that error and wakes
+    /// its shard; with one thread all is done by it. Method: a system that refuses from the first
+    /// thread on, then one that refuses from the second one on.
+    #[test]
+    fn without_a_thread_operations_end_with_an_error() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mode = OpenMode { create_length: Some(1 << 20), ..OpenMode::default() };
+        let disk = open_disk(&directory.path().join("disk"), mode).expect("there is room");
+        let disk = Arc::new(disk);
+        let waker = Waker::with_event(rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
+        let refusing: Spawn = |_| Err(Errno::AGAIN.into());
+        let blocking = [Blocking::new(waker.clone()), Blocking::begin(waker).expect("a thread")];
+        for (mut blocking, expected) in blocking.into_iter().zip([Err(Errno::AGAIN.into()), Ok(0)])
+        {
+            blocking.spawn = refusing;
+            let mut done = Vec::new();
+            for round in 0..8 {
+                let sync = IoOperation::Sync { disk: crate::io::DiskId(0) };
+                blocking.start(disk.clone(), Flight::new(Token(round), sync));
+            }
+            while done.len() < 8 {
+                blocking.reap(&mut done);
+                std::thread::yield_now();
+            }
+            let mut tokens: Vec<u64> = done.iter().map(|done| done.token.0).collect();
+            tokens.sort_unstable();
+            assert_eq!(tokens, [0, 1, 2, 3, 4, 5, 6, 7]);
+            assert!(done.iter().all(|done| done.result == expected), "{done:?}");
+        }
     }
 }

@@ -58,7 +58,7 @@ impl PoolIo {
     /// Makes the epoll set, with an arena of `arena_bytes` for buffers.
     ///
     /// # Errors
-    /// The system's error where descriptors have run out.
+    /// The system's error where descriptors or threads have run out.
     pub fn new(arena_bytes: usize) -> Result<Self, IoError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = Waker::with_event(EventfdFlags::NONBLOCK)?;
@@ -72,7 +72,7 @@ impl PoolIo {
             sockets_free: Vec::new(),
             events: Vec::new(),
             ready: Vec::new(),
-            blocking: Blocking::new(waker.clone()),
+            blocking: Blocking::begin(waker.clone())?,
             life: None,
             waker,
             clock: Clock::start(),

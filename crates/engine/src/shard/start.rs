@@ -19,6 +19,7 @@ use crate::store::{Reached, Region, SegmentPlan, StoreError, StoreIdentity};
 use layby_cache::schedule::{Load, ScheduleLimits};
 use layby_cache::{CacheSpec, LevelKind};
 use layby_types::{ErrorKind, Nanos, Session, ShardIndex, VolumeId, format_bytes};
+use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -107,6 +108,8 @@ impl ShardPlan {
 pub enum StartError {
     /// The kernel refuses the I/O that was asked for.
     Io(IoError),
+    /// The system grants no thread.
+    Thread(IoError),
     /// A level's file or device cannot be opened.
     LevelDisk {
         /// The level.
@@ -173,7 +176,7 @@ impl StartError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            StartError::Io(error) => crate::backing::kind_of(*error),
+            StartError::Io(error) | StartError::Thread(error) => crate::backing::kind_of(*error),
             StartError::HomeFailed { kind, .. } => *kind,
             StartError::Remote { error, .. } => error.kind,
             StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.kind,
@@ -188,6 +191,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Io(error) => write!(f, "the kernel refuses the I/O: {error}"),
+            StartError::Thread(error) => write!(f, "the system grants no thread: {error}"),
             StartError::LevelDisk { name, error } => write!(f, "level `{name}`: {error}"),
             StartError::Level { name, error, .. } => write!(f, "level `{name}`: {error}"),
             StartError::Memory { bytes, .. } => {
@@ -226,7 +230,7 @@ pub fn start_shard<S: Session + Send + 'static>(
     let body = move || serve::<S>(&plan, notices, received, &tell);
     let thread = std::thread::Builder::new().name(name).spawn(body);
     let refused = |error: std::io::Error| {
-        StartError::Io(IoError { errno: error.raw_os_error().unwrap_or(0) })
+        StartError::Thread(IoError { errno: error.raw_os_error().unwrap_or(0) })
     };
     let thread = thread.map_err(refused)?;
     match told.recv() {
@@ -280,7 +284,12 @@ fn be_nice(nice: i8) -> String {
 
 /// A shard's I/O, which keeps the node's lock.
 fn start_io(plan: &ShardPlan) -> Result<(HostIo, Waker, String), StartError> {
-    let mut started = HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
+    let refused = |error: IoError| match error {
+        // No other step of it says so.
+        error if error == Errno::AGAIN.into() => StartError::Thread(error),
+        error => StartError::Io(error),
+    };
+    let mut started = HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(refused)?;
     if let Some(lock) = &plan.lock {
         started.0.keep(lock.as_fd());
     }
@@ -376,6 +385,7 @@ fn open_parts(
     }
     let (mut homes, mut absent) = (Vec::new(), Vec::new());
     for volume in &plan.volumes {
+        let may_be_absent = !is_strict && may_be_absent(&volume.backing);
         homes.push(match open_home(io, volume) {
             Ok(home) if may_be_absent => home,
             // One that recovery cannot write to ends the start.
@@ -387,7 +397,6 @@ fn open_parts(
             }
             Err(error) => return Err(error),
         });
-        let may_be_absent = !is_strict && may_be_absent(&volume.backing);
     }
     Ok(Parts { lines, levels, homes, absent })
 }
@@ -530,10 +539,10 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
         return Err(StartError::HomeShort { volume, path: path.clone(), length, needed });
     }
     let (spec, name) = (plan.spec.clone(), path.display().to_string());
+    let protected = opened.is_protected.then(|| AbsentHome::new(name.clone(), io.waker()));
     let place = match &plan.backing {
         BackingPlan::Part { part, .. } => HomePlace::Part { disk, name, plan: part.clone() },
         _ => HomePlace::Disk { disk, name },
     };
     Ok(HomePlan { spec, place, device, protected })
 }
-    let protected = opened.is_protected.then(|| AbsentHome::new(name.clone(), io.waker()));
