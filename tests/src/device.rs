@@ -36,8 +36,30 @@ enum Backed {
 
 /// An nbdkit that serves.
 #[derive(Debug)]
-struct Served {
+pub struct Served {
+    socket: PathBuf,
     pid_file: PathBuf,
+}
+
+impl Served {
+    /// One with these words, its socket in `folder`.
+    ///
+    /// # Panics
+    /// When nbdkit fails.
+    #[must_use]
+    pub fn start(folder: &Path, words: &[&str]) -> Served {
+        let (socket, pid_file) = (folder.join("socket"), folder.join("pid"));
+        let [at, number] = [&socket, &pid_file].map(|path| path.display().to_string());
+        // It is in the background, and listens, when the command ends.
+        must("nbdkit", &[&["--unix", &at, "--pidfile", &number], words].concat());
+        Served { socket, pid_file }
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
 }
 
 /// Bytes that went to a device and came from it.
@@ -72,26 +94,12 @@ impl Device {
     #[must_use]
     pub fn emulated(folder: &Path, name: &str, bytes: u64) -> Device {
         let place = new_folder(folder, name);
-        let (socket, pid_file) = (place.join("socket"), place.join("pid"));
-        // It is in the background, and listens, when the command ends.
-        must(
-            "nbdkit",
-            &[
-                "--unix".to_owned(),
-                socket.display().to_string(),
-                "--pidfile".to_owned(),
-                pid_file.display().to_string(),
-                "--filter=noparallel".to_owned(),
-                "--filter=delay".to_owned(),
-                "memory".to_owned(),
-                bytes.to_string(),
-                "serialize=all-requests".to_owned(),
-                format!("delay-read={EMULATED_REQUEST_MS}ms"),
-                format!("delay-write={EMULATED_REQUEST_MS}ms"),
-            ],
-        );
-        let server = Served { pid_file };
-        let uri = format!("nbd+unix:///?socket={}", socket.display());
+        let size = bytes.to_string();
+        let late = ["read", "write"].map(|what| format!("delay-{what}={EMULATED_REQUEST_MS}ms"));
+        let filters = ["--filter=noparallel", "--filter=delay"];
+        let disk = ["memory", &size, "serialize=all-requests", &late[0], &late[1]];
+        let server = Served::start(&place, &[&filters[..], &disk].concat());
+        let uri = server.uri();
         let attached = Attached::new_direct(&place, &uri);
         Device::mounted(&place, Backed::Emulated { attached, server })
     }

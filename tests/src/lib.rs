@@ -26,7 +26,7 @@ mod unreadable;
 mod wire;
 
 pub use connection::{Connection, Lost, Request};
-pub use device::{Device, DeviceBytes, EMULATED_REQUEST_MS};
+pub use device::{Device, DeviceBytes, EMULATED_REQUEST_MS, Served};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use http::{HttpAnswer, HttpRequest};
 pub use lax::LaxStore;

@@ -82,6 +82,12 @@ impl Attached {
     pub fn device(&self) -> &str {
         &self.device
     }
+
+    /// The file of FUSE below the device.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.folder.join("nbd")
+    }
 }
 
 impl Drop for Attached {

@@ -33,6 +33,7 @@ mod failed;
 mod filesystem;
 mod filtered;
 mod flash;
+mod fuse;
 mod harness;
 mod hints;
 mod kept;

@@ -26,12 +26,14 @@ pub(super) struct Flight {
     pub(super) life: Option<WriteLife>,
     /// Its entry in the kernel's hands names a write stream.
     pub(super) is_streamed: bool,
+    /// All of it is written, and is being made durable.
+    pub(super) is_syncing: bool,
 }
 
 impl Flight {
     pub(super) fn new(token: Token, operation: IoOperation) -> Self {
-        let (piece, life, is_streamed) = (usize::MAX, None, false);
-        Flight { token, operation, moved: 0, retreats: 0, piece, life, is_streamed }
+        let (piece, life, is_streamed, is_syncing) = (usize::MAX, None, false, false);
+        Flight { token, operation, moved: 0, retreats: 0, piece, life, is_streamed, is_syncing }
     }
 
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {

@@ -57,9 +57,10 @@ pub struct OpenDisk {
     pub block_device: bool,
     /// Whether it is a block device that is write-protected.
     pub is_protected: bool,
-    /// The kernel may wait within a submission, although it was asked not to: FUSE does where its
-    /// program has as many requests as it takes.
-    pub(super) may_block: bool,
+    /// Whether it lies in a FUSE file system. There the kernel may wait within a submission, although
+    /// it was asked not to, where the program has as many requests as it takes; and an asynchronous
+    /// direct write that is to be durable ends without asking the program for a sync.
+    pub(super) is_fuse: bool,
 }
 
 /// Why a disk could not be opened.
@@ -132,8 +133,8 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     };
     let created = found.is_none();
     // Of a device that would be the file system of its node.
-    let is_fuse = || rustix::fs::fstatfs(&buffered).is_ok_and(|fs| fs.f_type == FUSE_MAGIC);
-    let may_block = !block_device && is_fuse();
+    let on_fuse = || rustix::fs::fstatfs(&buffered).is_ok_and(|fs| fs.f_type == FUSE_MAGIC);
+    let is_fuse = !block_device && on_fuse();
     Ok(OpenDisk {
         buffered,
         direct,
@@ -143,7 +144,7 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
         created,
         block_device,
         is_protected,
-        may_block,
+        is_fuse,
     })
 }
 

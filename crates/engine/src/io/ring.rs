@@ -226,6 +226,9 @@ impl RingIo {
                 let (at, rest) = (*offset + moved as u64, &mut buffer[moved..until]);
                 entries::read(disk(id).mark(at, rest.len(), retreats), at, rest, registered)
             }
+            IoOperation::Write { disk: id, .. } if flight.is_syncing => {
+                entries::sync(disk(id).buffered)
+            }
             IoOperation::Write { disk: id, offset, buffer, durable } => {
                 let registered = registered.filter(|_| self.pool.owns(buffer));
                 let until = buffer.len().min(moved.saturating_add(piece));
@@ -252,7 +255,7 @@ impl RingIo {
             }
         };
         let on_disk = flight.operation.disk();
-        let may_block = on_disk.is_some_and(|id| disk(&id).files.may_block);
+        let may_block = on_disk.is_some_and(|id| disk(&id).files.is_fuse);
         let entry = if may_block { entry.flags(Flags::ASYNC) } else { entry };
         self.disk_entries += usize::from(on_disk.is_some());
         self.push(u64::from(slot), entry);
@@ -314,6 +317,7 @@ impl RingIo {
         flight.moved += count;
         let moved = flight.moved;
         match &mut flight.operation {
+            IoOperation::Write { .. } if flight.is_syncing => Step::End(Ok(moved)),
             IoOperation::Read { buffer, .. } => {
                 if count == 0 {
                     buffer[moved..].fill(0);
@@ -324,7 +328,14 @@ impl RingIo {
             IoOperation::Write { .. } | IoOperation::Send { .. } if count == 0 => {
                 Step::End(Err(Errno::IO.into()))
             }
-            IoOperation::Write { buffer, .. } => step_towards(moved, buffer.len()),
+            IoOperation::Write { disk, buffer, durable, .. } => {
+                let whole = moved == buffer.len();
+                let disk = self.disks[disk.0 as usize].as_ref();
+                // Its asynchronous direct writes end without the sync that they ask for.
+                flight.is_syncing =
+                    whole && *durable && disk.is_some_and(|disk| disk.files.is_fuse);
+                if flight.is_syncing { Step::Again } else { step_towards(moved, buffer.len()) }
+            }
             IoOperation::Send { start, end, .. } => step_towards(moved, *end - *start),
             IoOperation::Receive { .. } => Step::End(Ok(count)),
             _ => Step::End(Ok(0)),
@@ -343,7 +354,7 @@ impl RingIo {
                 if flight.retreats == 1 { Step::Again } else { Step::Threads }
             }
             IoOperation::Read { .. } | IoOperation::Write { .. }
-                if errno == Errno::INVAL && flight.retreats == 0 =>
+                if errno == Errno::INVAL && flight.retreats == 0 && !flight.is_syncing =>
             {
                 flight.retreats = 1;
                 Step::Again
