@@ -23,6 +23,18 @@ fn options(world: &World) -> Options {
     options
 }
 
+/// The same, keeping reads on the SSD level and with the volume in `takeover` where asked.
+fn keeping(world: &World, is_taking: bool) -> Options {
+    let class = "[class.normal]\nlevels = [\"dram\", \"ssd\"]\nkeep_reads = true\n";
+    let taking = match is_taking {
+        true => format!("[cloud]\ntakeover = [\"{VOLUME}\"]"),
+        false => "[cloud]".to_owned(),
+    };
+    let mut options = options(world);
+    options.config = options.config.map(|text| text.replace("[cloud]", &taking) + class);
+    options
+}
+
 fn start(world: &World, name: &str) -> Node {
     Node::start(&world.dir(name), &options(world))
 }
@@ -385,6 +397,94 @@ fn a_node_that_was_put_back_takes_its_volume_anew() {
     client.verify();
     client.write(100);
     client.verify_store(&world, &node);
+}
+
+/// Goal: a volume of `takeover` whose journal and map are lost, and that another node wrote since,
+/// shows nothing that the SSD level kept of its own time. Method: kept reads of each block on the
+/// first node; the second one takes the volume and writes; the first node's files are moved away
+/// before its start, and moved back before the next one.
+#[test]
+fn a_volume_whose_files_are_lost_is_taken_anew() {
+    let Some(world) = World::new() else { return };
+    let first = Node::start(&world.dir("a"), &keeping(&world, false));
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write_each();
+    first.layby(&["volume", "drain", VOLUME]);
+    first.stop();
+    // Memory is empty now, so that each read is kept on the SSD level.
+    let first = Node::start(&world.dir("a"), &keeping(&world, false));
+    let mut client = client.reopen(&first);
+    client.verify();
+    first.stop();
+    let second = start(&world, "b");
+    take(&second);
+    let mut client = client.reopen(&second);
+    client.write(500);
+    second.layby(&["volume", "drain", VOLUME]);
+    second.stop();
+    let [kept, away] = ["a/cloud", "away"].map(|name| world.dir(name));
+    std::fs::rename(&kept, &away).expect("the test's own folder");
+    let first = Node::start(&world.dir("a"), &keeping(&world, true));
+    let mut client = client.reopen(&first);
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &first);
+    first.stop();
+    // The disk with the old files is back, above those that were made meanwhile.
+    std::fs::remove_dir_all(&kept).expect("the test's own folder");
+    std::fs::rename(&away, &kept).expect("the test's own folder");
+    world.link.cut(Cut::Refuse);
+    let first = Node::start(&world.dir("a"), &keeping(&world, true));
+    let listed = first.layby(&["volume", "list"]);
+    assert!(listed.contains(".map` is missing"), "older files are not taken for newer: {listed}");
+}
+
+/// Goal: an entry of `takeover` excuses no missing file of a volume that is the node's own, and
+/// gives up no journal whose map is missing. Method: writes that no store has; both files, or the
+/// map, moved away; a start with the entry, where the store names this node and then another one;
+/// the files moved back.
+#[test]
+fn a_takeover_excuses_no_missing_files() {
+    let Some(world) = World::new() else { return };
+    let node = Node::start(&world.dir("a"), &keeping(&world, true));
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    world.link.cut(Cut::Refuse);
+    client.write(100);
+    node.kill9();
+    world.link.restore();
+    let [kept, away] = ["a/cloud", "away"].map(|name| world.dir(name));
+    std::fs::rename(&kept, &away).expect("the test's own folder");
+    let node = Node::start(&world.dir("a"), &keeping(&world, true));
+    let listed = node.layby(&["volume", "list"]);
+    assert!(listed.contains("1.map` is missing, and with"), "{listed}");
+    let _ = std::fs::remove_dir_all(&kept);
+    std::fs::rename(&away, &kept).expect("the test's own folder");
+    let listed = || node.layby(&["volume", "list"]);
+    assert!((0..5000).any(|_| !listed().contains("is not served")), "{}", listed());
+    let mut client = client.reopen(&node);
+    client.verify();
+    node.layby(&["volume", "drain", VOLUME]);
+    world.link.cut(Cut::Refuse);
+    client.write(100);
+    node.kill9();
+    world.link.restore();
+    let second = start(&world, "b");
+    take(&second);
+    let [map, aside] = ["a/cloud/1.map", "1.map"].map(|name| world.dir(name));
+    std::fs::rename(&map, &aside).expect("the test's own file");
+    let node = Node::start(&world.dir("a"), &keeping(&world, true));
+    let listed = node.layby(&["volume", "list"]);
+    assert!(listed.contains("1.map` is missing"), "{listed}");
+    node.stop();
+    std::fs::rename(&aside, &map).expect("the test's own file");
+    let (dir, config) = (world.dir("a"), world.config("a"));
+    let words = ["salvage", VOLUME, "--dir", &dir.to_string_lossy(), "--config", &config];
+    let (is_done, text) = world.run(&words);
+    assert!(is_done && text.contains("of data"), "{text}");
 }
 
 /// Goal: an operator who takes a clone is told where it is read from besides its own place, which a

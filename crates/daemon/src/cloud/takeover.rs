@@ -12,20 +12,22 @@
 //! `control::take`.
 
 use super::{CloudHomes, LOOK};
-use crate::catalog::VolumeRecord;
+use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::{KeySource, Name};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, Homes};
-use layby_cloud::{Store, is_settled, read_map};
+use layby_cloud::{Store, is_settled, is_unmade, read_map};
 use layby_types::{VolumeId, format_bytes};
 use std::path::Path;
 
 impl CloudHomes {
     /// Whether a volume may be taken from another node as it is opened: it was created to be taken,
-    /// and whose it is was never found out here; or it is named, and nothing of it is here.
+    /// and whose it is was never found out here; or it is named, and made for the first time. The
+    /// name alone does not excuse missing files: levels may hold older blocks under its number.
     pub(super) fn takes(&self, name: &Name, record: &VolumeRecord) -> bool {
-        let is_named = self.config.takeover.contains(name);
+        let is_new = record.phase == VolumePhase::Creating;
+        let is_named = is_new && self.config.takeover.contains(name);
         match read_map(&self.paths(record).map) {
             Ok(map) => record.take && !is_settled(&map),
             Err(cause) => {
@@ -61,8 +63,9 @@ impl CloudHomes {
 
     /// See [`crate::homes::RemoteHomes::taken_back`].
     pub(super) fn length_elsewhere(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {
-        let paths = self.paths(record);
-        if !self.config.takeover.contains(name) || !paths.map.exists() {
+        let has_map = !matches!(self.paths(record).map.try_exists(), Ok(false));
+        let was_made = has_map || record.phase != VolumePhase::Creating;
+        if !self.config.takeover.contains(name) || !was_made {
             return None;
         }
         let found = self
@@ -81,6 +84,8 @@ impl CloudHomes {
         };
         match self.missing_bytes_of(record) {
             Ok(0) => Some(block.size_bytes),
+            // The journal's disk is lost, or away: what it held is older than what is taken.
+            _ if !has_map && is_unmade(&self.paths(record)) => Some(block.size_bytes),
             missing => {
                 let missing = missing.map_or_else(|cause| cause, format_bytes);
                 tracing::warn!(
@@ -116,7 +121,9 @@ pub(crate) fn take_back(
                 .state("nothing was changed")
                 .hint("remove it from `takeover` of [cloud], and take it with another node")
         })?;
-        let local = Some(record.local_number());
+        // Its old files may come back with their disk: they are never taken for the new ones.
+        let is_here = homes.leftover(&record).is_some();
+        let local = is_here.then(|| record.local_number());
         // Once its old files went, a start without the configuration's word takes it, too.
         let record = VolumeRecord { id: id.0, local, length, take: true, ..record };
         notes.push(format!(
