@@ -431,6 +431,7 @@ impl CloudHomes {
         };
         let key = self.keys.read(record.key.as_ref()).map_err(bad)?;
         self.claim_folders().map_err(bad)?;
+        self.finish_local(name, record)?;
         let paths = self.paths(record);
         let check = key.as_ref().map(Key::check);
         let is_noted = is_key_noted(&paths, check.as_deref()).map_err(bad)?;

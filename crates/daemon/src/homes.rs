@@ -36,6 +36,8 @@ pub struct Taken {
     pub by: String,
     /// Bytes that were written here and that no store has.
     pub bytes_lost: u64,
+    /// Why more bytes may have been written here that no store has.
+    pub unknown: Option<String>,
 }
 
 /// A volume as its place has it.
@@ -712,7 +714,8 @@ pub(crate) mod tests {
             .volume_create(wanted("far"), crate::control::Authority::Owner)
             .await
             .expect("the owner has it");
-        let taken = Taken { by: "node 7 has the volume".into(), bytes_lost: 1088 << 10 };
+        let taken =
+            Taken { by: "node 7 has the volume".into(), bytes_lost: 1088 << 10, unknown: None };
         *owner.taken.lock().expect("one test") = Some(taken.clone());
         let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
         let refused = refused.expect_err("bytes would be lost");

@@ -5,7 +5,7 @@
 use layby_tests::cloud::{Client, VOLUME, World};
 use layby_tests::link::Cut;
 use layby_tests::{Node, SmallDisk};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Goal: a journal's room is taken when its volume is made, so that no write meets a full disk; and
 /// a map file without room is said, ends a drain, loses nothing, and goes on with room.
@@ -129,6 +129,109 @@ fn missing_journal_and_map_are_missed() {
     let taken = node.layby(&["volume", "create", VOLUME, "--path", &World::url(), "--take"]);
     assert!(taken.contains("took volume maps"), "{taken}");
     client.reopen(&node).verify();
+}
+
+/// A folder that is moved away while no node runs, as a disk that is not mounted.
+struct Away {
+    folder: PathBuf,
+    away: PathBuf,
+}
+
+impl Away {
+    fn new(folder: &Path) -> Away {
+        let away = folder.with_extension("away");
+        std::fs::rename(folder, &away).expect("the test's own folder");
+        Away { folder: folder.to_owned(), away }
+    }
+
+    fn put_back(self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        std::fs::rename(&self.away, &self.folder).expect("the test's own folder");
+    }
+}
+
+/// Goal: while the disk of a volume's journal is away, no command but one that gives the data up
+/// removes the volume's map; with the disk back, all that was flushed is there. Method: writes that
+/// no store has; the journal's folder moved away, alone and with the map's; a deletion that keeps
+/// the data, an undeletion, a start with the volume in `takeover` after another node took it, a
+/// taking, and a deletion with the data.
+#[test]
+fn a_journal_that_is_away_is_not_given_up() {
+    let Some(world) = World::new() else { return };
+    let journals = world.dir("journals");
+    let text =
+        |more: &str| world.options(&format!("journal_dir = \"{}\"\n{more}", journals.display()));
+    let start = || Node::start(&world.dir("a"), &text(""));
+    let node = start();
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    let write_locally = |client: &mut Client| {
+        world.link.cut(Cut::Refuse);
+        client.write(100);
+    };
+    write_locally(&mut client);
+    node.kill9();
+    world.link.restore();
+    let keep = ["volume", "delete", VOLUME, "--data", "keep"];
+    let all = Away::new(&world.dir("a/cloud"));
+    let away = Away::new(&journals);
+    let node = start();
+    world.ask("a", &keep).assert_explains(&["1.map` is missing, and with"]);
+    node.kill9();
+    all.put_back();
+    let node = start();
+    world.ask("a", &keep).assert_explains(&["1.journal` is missing"]);
+    away.put_back();
+    let listed = || node.layby(&["volume", "list"]);
+    assert!((0..5000).any(|_| !listed().contains("is not served")), "{}", listed());
+    let mut client = client.reopen(&node);
+    client.verify();
+
+    write_locally(&mut client);
+    node.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
+    node.kill9();
+    let undelete = ["volume", "undelete", VOLUME];
+    let away = Away::new(&journals);
+    world.link.restore();
+    let node = start();
+    world.ask("a", &undelete).assert_explains(&["1.journal` is missing", "restore --deleted"]);
+    node.kill9();
+    let all = Away::new(&world.dir("a/cloud"));
+    let node = start();
+    world.ask("a", &undelete).assert_explains(&["1.map` is missing, and with"]);
+    node.kill9();
+    all.put_back();
+    away.put_back();
+    let node = start();
+    node.layby(&undelete);
+    let mut client = client.reopen(&node);
+    client.verify();
+    node.layby(&["volume", "drain", VOLUME]);
+
+    write_locally(&mut client);
+    node.kill9();
+    world.link.restore();
+    let second = world.start("b");
+    let take = ["volume", "create", VOLUME, "--path", &World::url(), "--take"];
+    second.layby(&take);
+    let away = Away::new(&journals);
+    let taking = text(&format!("takeover = [\"{VOLUME}\"]\n"));
+    let node = Node::start(&world.dir("a"), &taking);
+    assert!(node.layby(&["volume", "list"]).contains("is not served"));
+    world.ask("a", &take).assert_explains(&["1.journal` is missing"]);
+    world.ask("a", &keep).assert_explains(&["1.journal` is missing", "layby salvage"]);
+    node.stop();
+    away.put_back();
+    let (dir, config) = (world.dir("a"), world.config("a"));
+    let words = ["salvage", VOLUME, "--dir", &dir.to_string_lossy(), "--config", &config];
+    let (is_done, text) = world.run(&words);
+    assert!(is_done && text.contains("of data"), "{text}");
+    let _away = Away::new(&journals);
+    let node = start();
+    let gone = node.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
+    assert!(gone.contains("forgot volume maps"), "{gone}");
 }
 
 /// Goal: a volume that is made where an older catalog was put back does not begin with what the

@@ -65,7 +65,7 @@ pub struct ForgottenAnswer {
 }
 
 impl From<Taken> for ForgottenAnswer {
-    fn from(Taken { by, bytes_lost }: Taken) -> Self {
+    fn from(Taken { by, bytes_lost, .. }: Taken) -> Self {
         ForgottenAnswer { taken_by: by, bytes_lost }
     }
 }

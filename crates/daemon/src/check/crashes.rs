@@ -68,6 +68,11 @@ impl Site {
         Paths { journal: below("0.journal"), map: below("0.map") }
     }
 
+    /// The map of a volume whose files are being removed.
+    fn removed_map(&self) -> std::path::PathBuf {
+        self.paths().map.with_extension("map.gone")
+    }
+
     fn catalog(&self) -> Catalog {
         Catalog::load(&self.node()).expect("whole").expect("it was started")
     }
@@ -97,6 +102,7 @@ impl Site {
         };
         assert!((0..STARTS_MAX).any(is_saved), "a writable directory");
         let paths = self.paths();
+        let _ = std::fs::remove_file(self.removed_map());
         for (path, bytes) in [(paths.map, map), (paths.journal, journal)] {
             let _ = std::fs::remove_file(&path);
             if let Some(bytes) = bytes {
@@ -176,9 +182,32 @@ async fn a_check_says_what_a_start_does() {
     }
 }
 
-/// Goal: of a deleted volume, what the node keeps may be gone, journal first, and an undeletion
+/// Goal: a removal of a volume's files that a crash interrupted is no problem for a check of a
+/// volume that is to be made anew, and the start ends it and serves the volume. Method: what is
+/// left after each of its steps, a check and a start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_of_files_that_ends_early_goes_on() {
+    let site = Site::new("").await;
+    let (mut catalog, used) = (site.catalog(), site.used());
+    for journal in [Some(&used[..]), None] {
+        catalog.volumes.get_mut("maps").expect("it is there").take = true;
+        site.put(&catalog, None, journal);
+        std::fs::write(site.removed_map(), &site.map).expect("a writable directory");
+        assert_eq!(site.problem(), None, "{}", journal.is_some());
+        assert!(site.serves().await, "{}", journal.is_some());
+        assert!(!site.removed_map().exists(), "it is of no use any more");
+    }
+    // Of a volume that is not made anew, nothing is removed.
+    catalog.volumes.get_mut("maps").expect("it is there").take = false;
+    site.put(&catalog, None, Some(&used[..]));
+    std::fs::write(site.removed_map(), &site.map).expect("a writable directory");
+    assert!(!site.serves().await && site.removed_map().exists());
+    assert!(site.problem().is_some());
+}
+
+/// Goal: of a deleted volume, what the node keeps may be gone or be half removed, and an undeletion
 /// that was refused by the files may have begun them; a journal with writes and without its map is
-/// missed. Method: files as a kill leaves them, a check of each.
+/// missed, and so is the journal of a map. Method: files as a kill leaves them, a check of each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_misses_nothing_of_a_deleted_volume() {
     let site = Site::new("").await;
@@ -186,15 +215,21 @@ async fn a_check_misses_nothing_of_a_deleted_volume() {
     let record = catalog.volumes.remove("maps").expect("it is there");
     catalog.deleted.push(DeletedRecord::new(name(), None, 60, record));
     let (map, journal) = (Some(&site.map[..]), Some(&site.journal[..]));
+    let used = Some(&used[..]);
     let cases = [
-        ("before its files go", map, journal, true),
-        ("once the journal is gone", map, None, true),
-        ("once both are gone", None, None, true),
-        ("a journal that was begun", None, journal, true),
-        ("a map that went missing", None, Some(&used[..]), false),
+        ("before its files go", map, journal, false, true),
+        ("once its map has the other name", None, used, true, true),
+        ("once the journal is gone", None, None, true, true),
+        ("once both are gone", None, None, false, true),
+        ("a journal that was begun", None, journal, false, true),
+        ("a map that went missing", None, used, false, false),
+        ("a journal that went missing", map, None, false, false),
     ];
-    for (what, map, journal, is_sound) in cases {
+    for (what, map, journal, is_removing, is_sound) in cases {
         site.put(&catalog, map, journal);
+        if is_removing {
+            std::fs::write(site.removed_map(), &site.map).expect("a writable directory");
+        }
         let problem = site.problem();
         assert_eq!(problem.is_none(), is_sound, "{what}: {problem:?}");
     }

@@ -1,23 +1,103 @@
 //! What a node keeps of a volume in an object store: its journal, its map, and a note of its key.
 //!
 //! How: the catalog says which of them have to be there. A volume that is to be taken may have
-//! neither journal nor map yet, and of a deleted one the journal goes first, then the map.
-//! Invariant: what a start would make or leave alone is no problem; what it would miss is one.
+//! neither journal nor map yet. A removal renames the map, removes the journal, then that file.
+//! Invariant: what a start would make or leave alone is no problem; what it would miss is one. A
+//! map under its own name whose journal is missing is never taken for a removal's: the journal's
+//! disk may be away, with writes that no store has.
 //! Cost: a check reads all of the map and the journal's headers. Not for: what the store has.
 
 use crate::catalog::VolumeRecord;
 use crate::check::LocalFinding;
 use crate::config::KeySource;
+use crate::error::Report;
 use layby_cloud::{Inspected, Key, Paths, inspect, is_unmade};
 use layby_types::format_bytes;
 use rustix::fs::OFlags;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a note of a key at most; a sound one has fewer.
 const NOTE_BYTES_MAX: u64 = 4096;
+
+/// Which of a volume's journal and map are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Present {
+    Both,
+    MapAlone,
+    JournalAlone,
+    Neither,
+    /// Their removal has begun, and did not end.
+    Removing,
+}
+
+/// The map of a volume whose files are being removed.
+fn removed_map(paths: &Paths) -> PathBuf {
+    paths.map.with_extension("map.gone")
+}
+
+/// Which of a volume's files are there.
+///
+/// # Errors
+/// Which one it cannot be known of, and why.
+pub(super) fn present(paths: &Paths) -> Result<Present, String> {
+    let is_there = |path: &Path| {
+        path.try_exists().map_err(|cause| format!("`{}` cannot be read: {cause}", path.display()))
+    };
+    Ok(match (is_there(&paths.map)?, is_there(&paths.journal)?) {
+        (true, true) => Present::Both,
+        (true, false) => Present::MapAlone,
+        (false, _) if is_there(&removed_map(paths))? => Present::Removing,
+        (false, true) => Present::JournalAlone,
+        (false, false) => Present::Neither,
+    })
+}
+
+/// Removes a volume's journal, its map, and the note of its key. `forget` comes before the last
+/// step, and says whether it succeeded; where it did not, the step is left to another removal.
+///
+/// # Errors
+/// A report when a file cannot be removed; the next removal goes on.
+pub(super) fn remove_files(paths: &Paths, forget: impl FnOnce() -> bool) -> Result<(), Report> {
+    let removed = removed_map(paths);
+    // In this order durably: they may lie on two file systems.
+    if has_gone(&paths.map, std::fs::rename(&paths.map, &removed))? {
+        sync_folder(&paths.map)?;
+    }
+    if remove_file(&paths.journal)? {
+        sync_folder(&paths.journal)?;
+    }
+    remove_file(&key_note(paths))?;
+    match forget() {
+        true => remove_file(&removed).map(drop),
+        false => Ok(()),
+    }
+}
+
+/// Removes a file; false where there was none.
+fn remove_file(path: &Path) -> Result<bool, Report> {
+    has_gone(path, std::fs::remove_file(path))
+}
+
+fn has_gone(path: &Path, done: std::io::Result<()>) -> Result<bool, Report> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(unremoved(path, &cause)),
+    }
+}
+
+fn sync_folder(file: &Path) -> Result<(), Report> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|cause| unremoved(file, &cause))
+}
+
+fn unremoved(path: &Path, cause: &std::io::Error) -> Report {
+    Report::from_io(format!("cannot remove `{}`", path.display()), cause)
+}
 
 /// What reading a volume's journal and map came to, or what is wrong with them; none where neither
 /// has to be there.
@@ -29,10 +109,9 @@ pub(crate) fn local_finding(
     if let Some(problem) = note_problem(paths, record) {
         return Err(problem);
     }
-    // An undeletion makes them anew, as a taking does.
-    let is_to_be_made = (record.take || is_deleted) && is_unmade(paths);
-    let is_leftover = is_deleted && paths.journal.try_exists().is_ok_and(|is_there| !is_there);
-    if is_to_be_made || is_leftover {
+    // An undeletion makes them anew, as a taking does, once a removal that has begun is over.
+    let is_unmade = is_unmade(paths) || present(paths)? == Present::Removing;
+    if (record.take || is_deleted) && is_unmade {
         return Ok(None);
     }
     let Inspected { status, damaged } =

@@ -83,14 +83,20 @@ impl Identities {
         self.change(|kept| kept.insert(record.local_number(), volume.to_string()));
     }
 
-    /// What the node keeps of a record's volume was removed. May take long.
-    pub(super) fn drop_kept(&self, record: &VolumeRecord) {
-        self.change(|kept| kept.remove(&record.local_number()));
+    /// What the node keeps of a record's volume was removed; false where that could not be written
+    /// down. May take long.
+    pub(super) fn drop_kept(&self, record: &VolumeRecord) -> bool {
+        self.change(|kept| kept.remove(&record.local_number()))
+    }
+
+    /// Whether the node has files of a record's volume, as far as was written down.
+    pub(super) fn is_kept(&self, record: &VolumeRecord) -> bool {
+        kept_in(&self.dir).contains_key(&record.local_number())
     }
 
     /// Changes the file. Where that fails, it says less than it could, or of a volume whose files
     /// are gone: then no map is held against it.
-    fn change(&self, change: impl FnOnce(&mut Kept) -> Option<String>) {
+    fn change(&self, change: impl FnOnce(&mut Kept) -> Option<String>) -> bool {
         let _one_at_a_time = self.known();
         let before = kept_in(&self.dir);
         let mut after = before.clone();
@@ -101,7 +107,9 @@ impl Identities {
         {
             let path = self.dir.join(FILE_NAME);
             tracing::warn!(path = %path.display(), %cause, "exchanged files would not be noticed");
+            return false;
         }
+        true
     }
 
     /// The record is gone.

@@ -4,15 +4,18 @@
 //! what the node keeps of the volume goes when nothing needs it any more.
 //! Invariant: a volume's journal and map stay as long as they hold what its store lacks, and it can
 //! come back. What another node, or another copy of this node's directory, has served since is not
-//! changed. The journal goes before the map, so a map without a journal is a leftover.
+//! changed. A journal that is missing may be on a disk that is away: then nothing of the volume goes
+//! but by a command that gives its data up.
 //! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
-use super::{CloudHomes, url_of};
-use crate::catalog::{DeletedRecord, StoreIdentity, VolumeRecord};
+use super::files::{Present, present, remove_files};
+use super::{CloudHomes, gone, url_of};
+use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
+use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
 use layby_cloud::{
-    Deleted, Fault, FaultKind, Goal, Link, Removal, RemovalError, Snapshot, Step, Store,
+    Deleted, Fault, FaultKind, Goal, Link, Paths, Removal, RemovalError, Snapshot, Step, Store,
     Superblock, VolumeUuid, inspect, read_map, sessions_of, volume_of,
 };
 
@@ -134,8 +137,21 @@ impl CloudHomes {
     pub(super) fn unmark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
         let error = || format!("cannot bring back volume `{}`", deleted.name);
         let paths = self.paths(&deleted.record);
-        if paths.map.exists() && !paths.journal.exists() {
-            self.remove_local(&deleted.record)?;
+        let missing = match present(&paths) {
+            Ok(Present::Removing) => {
+                self.remove_local(&deleted.record)?;
+                None
+            }
+            Ok(Present::MapAlone) => Some(journal_gone(&paths)),
+            Ok(Present::Neither) if self.identities.is_kept(&deleted.record) => Some(gone(&paths)),
+            Ok(_) => None,
+            Err(cause) => Some(cause),
+        };
+        if let Some(cause) = missing {
+            return Err(Report::new(ReportKind::Corrupt, error())
+                .cause(cause)
+                .state("nothing was changed")
+                .hint(MISSING));
         }
         let told = self.converse_about(deleted, Goal::Unmark);
         told.map_err(|cause| refusal(error(), &cause).state("nothing was changed"))
@@ -157,7 +173,7 @@ impl CloudHomes {
                 ));
             }
         };
-        let taken = by.map(|by| Taken { by, bytes_lost: self.journal_bytes_of(&deleted.record) });
+        let taken = by.map(|by| self.taken_from(&deleted.record, by));
         self.remove_local(&deleted.record)?;
         match &taken {
             None => tracing::info!(%name, url, "a deleted volume's objects are removed"),
@@ -189,20 +205,24 @@ impl CloudHomes {
                 format!("node {} has the volume", block.node)
             }
         };
-        let bytes_lost = match said {
-            Some(said) => said.status.dirty_bytes,
-            None => self.journal_bytes_of(record),
-        };
-        Some(Taken { by, bytes_lost })
+        Some(match said {
+            Some(said) => Taken { by, bytes_lost: said.status.dirty_bytes, unknown: None },
+            None => self.taken_from(record, by),
+        })
     }
 
-    /// Bytes that only the journal of a volume has that is not served. One that cannot be read may
-    /// hold as much as it is long.
-    fn journal_bytes_of(&self, record: &VolumeRecord) -> u64 {
-        self.missing_bytes_of(record).unwrap_or_else(|_| {
-            let journal = std::fs::metadata(self.paths(record).journal);
-            journal.map_or(0, |journal| journal.len())
-        })
+    /// A volume that is not served and that another has, with the bytes that only the journal has.
+    /// One that cannot be read may hold as much as it is long.
+    fn taken_from(&self, record: &VolumeRecord, by: String) -> Taken {
+        let (bytes_lost, unknown) = match self.missing_bytes_of(record) {
+            Ok(bytes) => (bytes, None),
+            Err(cause) => {
+                let journal = std::fs::metadata(self.paths(record).journal);
+                let bytes = journal.map_or(0, |journal| journal.len());
+                (bytes, (bytes == 0).then_some(cause))
+            }
+        };
+        Taken { by, bytes_lost, unknown }
     }
 
     /// See [`crate::homes::RemoteHomes::missing_bytes`].
@@ -211,17 +231,30 @@ impl CloudHomes {
         if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
             return Err(cause);
         }
-        match paths.journal.exists() {
-            true => match inspect(&paths, self.node().1) {
+        let is_unmade = record.take || record.phase == VolumePhase::Creating;
+        match present(&paths)? {
+            Present::Both | Present::JournalAlone => match inspect(&paths, self.node().1) {
                 Ok(found) => Ok(found.status.dirty_bytes),
                 Err(cause) => Err(cause.to_string()),
             },
-            // It goes before the map; where a crash came between them, nothing is left to miss.
-            false => Ok(0),
+            // Nothing was missing when its removal began.
+            Present::Removing => Ok(0),
+            Present::Neither if is_unmade => Ok(0),
+            Present::Neither => Err(gone(&paths)),
+            Present::MapAlone => Err(journal_gone(&paths)),
         }
     }
 
-    /// What the node keeps of a volume goes.
+    /// Ends a removal of a volume's files that a crash interrupted, where they are to be made anew.
+    pub(super) fn finish_local(&self, name: &Name, record: &VolumeRecord) -> Result<(), Report> {
+        let is_to_be_made = record.phase == VolumePhase::Creating || self.takes(name, record);
+        match is_to_be_made && present(&self.paths(record)) == Ok(Present::Removing) {
+            true => self.remove_local(record),
+            false => Ok(()),
+        }
+    }
+
+    /// What the node keeps of a volume goes. Whether anything is missing then, the caller knows.
     pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
         let paths = self.paths(record);
         if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
@@ -230,19 +263,19 @@ impl CloudHomes {
             self.identities.drop_kept(record);
             return Ok(());
         }
-        let key = super::key_note(&paths);
-        for path in [paths.journal, paths.map, key] {
-            match std::fs::remove_file(&path) {
-                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                    let error = format!("cannot remove `{}`", path.display());
-                    return Err(Report::from_io(error, &cause));
-                }
-                _ => {}
-            }
-        }
-        self.identities.drop_kept(record);
-        Ok(())
+        remove_files(&paths, || self.identities.drop_kept(record))
     }
+}
+
+/// What to do about a deleted volume whose journal is missing.
+const MISSING: &str = "mount its disk, or set `journal_dir` and `map_dir` of [cloud] back and start \
+                       the node again; `layby restore --deleted` reads what the store has, and \
+                       `layby volume delete --data now` gives all up";
+
+/// What is missing where a node has the map of a volume alone.
+fn journal_gone(paths: &Paths) -> String {
+    let journal = paths.journal.display();
+    format!("the journal `{journal}` is missing, and with it what the store does not have yet")
 }
 
 /// What the superblock is to say.

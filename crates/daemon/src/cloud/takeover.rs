@@ -92,8 +92,8 @@ impl CloudHomes {
                     node = block.node,
                     missing,
                     "volume `{name}` is not taken back: this node's journal holds writes of its \
-                     time here that no store has; save them with `layby salvage`, delete it \
-                     here, which gives them up, and create it anew"
+                     time here that no store has, or may hold some; save them with `layby \
+                     salvage`, delete it here, which gives them up, and create it anew"
                 );
                 None
             }

@@ -100,8 +100,11 @@ impl Control {
         let taken = self.at_homes(move |homes| {
             // Whoever says that it is to be taken gives up what its files held.
             let is_gone = is_gone && homes.leftover(&asked).is_none();
-            let by = || Taken { by: "its journal and map are not here".into(), bytes_lost: 0 };
-            homes.taken(&asked).or_else(|| is_gone.then(by))
+            let by = "its journal and map are not here".to_owned();
+            let gone = || Taken { by, bytes_lost: 0, unknown: None };
+            let taken = homes.taken(&asked).or_else(|| is_gone.then(gone))?;
+            let is_all_gone = taken.unknown.is_some() && homes.leftover(&asked).is_none();
+            Some(if is_all_gone { Taken { unknown: None, ..taken } } else { taken })
         });
         let taken = taken.await;
         // Another copy of this node, or a later day of it, may have it under this node's name.
@@ -115,8 +118,8 @@ impl Control {
                 }
             };
         };
-        if taken.bytes_lost > 0 {
-            return Err(only_here(name, &taken, error));
+        if let Some(unsaved) = unsaved(&taken) {
+            return Err(only_here(name, &taken, &unsaved, error));
         }
         self.devices.detach(self, name, VolumeId(old.id), error).await?;
         let removed = self.remove_parts(&self.view(), old, (true, false)).await;
@@ -141,14 +144,14 @@ impl Control {
         discard: bool,
         error: &str,
     ) -> Result<(), Report> {
-        if taken.bytes_lost > 0 && !discard {
-            let bytes = format_bytes(taken.bytes_lost);
+        if let Some(unsaved) = unsaved(taken).filter(|_| !discard) {
             return Err(Report::new(ReportKind::InUse, error)
-                .cause(format!("{}, and {bytes} that were written here are in no store", taken.by))
+                .cause(format!("{}, and {unsaved} in no store", taken.by))
                 .state("nothing was changed")
                 .hint(format!(
-                    "`layby salvage {name} FILE` saves these bytes; `--data delete` throws them \
-                     away and forgets the volume here; its objects are the other node's and stay"
+                    "`layby salvage {name} FILE` saves these bytes, with the journal's disk \
+                     mounted; `--data delete` throws them away and forgets the volume here; its \
+                     objects are the other node's and stay"
                 )));
         }
         let mut view = View::clone(&self.view());
@@ -209,14 +212,21 @@ fn is_alike(old: &VolumeRecord, new: &VolumeRecord) -> bool {
     VolumeRecord { id, phase, length, local, take, clone_of, configured, ..new.clone() } == *old
 }
 
+/// What was written here, and is in no store or may not be; none where nothing is lost.
+fn unsaved(taken: &Taken) -> Option<String> {
+    match &taken.unknown {
+        _ if taken.bytes_lost > 0 => {
+            Some(format!("{} that were written here are", format_bytes(taken.bytes_lost)))
+        }
+        Some(why) => Some(format!("what was written here may be ({why})")),
+        None => None,
+    }
+}
+
 /// What is in no store is not given up in passing.
-fn only_here(name: &Name, taken: &Taken, error: &str) -> Report {
-    let bytes = format_bytes(taken.bytes_lost);
+fn only_here(name: &Name, taken: &Taken, unsaved: &str, error: &str) -> Report {
     Report::new(ReportKind::InUse, error)
-        .cause(format!(
-            "{}, and {bytes} that were written here before are in this node's journal only",
-            taken.by
-        ))
+        .cause(format!("{}, and {unsaved} in this node's journal only", taken.by))
         .state("nothing was changed")
         .hint(format!(
             "`layby salvage {name} FILE` saves them; then `layby volume delete {name} --data \
@@ -263,7 +273,7 @@ mod tests {
             Ok(Some(FoundVolume { size_bytes: 1 << 20, node: "07".repeat(16), is_own: false }))
         }
         fn taken(&self, _: &VolumeRecord) -> Option<Taken> {
-            Some(Taken { by: "node 7 has the volume".into(), bytes_lost: 0 })
+            Some(Taken { by: "node 7 has the volume".into(), bytes_lost: 0, unknown: None })
         }
         fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
             let catalog = Catalog::load(&self.dir).expect("whole").expect("it was saved");
