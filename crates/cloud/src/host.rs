@@ -686,6 +686,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 self.volume.change_snapshots(number, change);
             }
             Order::StopWaiting => self.volume.stop_waiting(),
+            Order::ResumeWaiting => self.volume.resume_waiting(),
             Order::GiveUpReads(from) => self.volume.give_up_reads_behind(from),
         }
     }

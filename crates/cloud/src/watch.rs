@@ -79,8 +79,11 @@ pub enum Order {
     Look,
     /// Make or drop a snapshot.
     Snapshots(SnapshotChange, SnapshotAnswer),
-    /// End all calls that wait for the store, with an error: the node stops.
+    /// End all calls that wait for the store, with an error: the node stops, or the volume is to be
+    /// removed.
     StopWaiting,
+    /// Have calls wait for the store again: the volume is not removed after all.
+    ResumeWaiting,
     /// End the reads that wait for the store and reach behind this byte, with an error.
     GiveUpReads(u64),
 }

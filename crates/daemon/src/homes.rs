@@ -500,6 +500,7 @@ pub(crate) mod tests {
         /// The next preparation ends in a panic.
         pub(crate) panics: Mutex<bool>,
         taken: Mutex<Option<Taken>>,
+        watch: Mutex<Option<Watch>>,
         /// The next mark is answered when the other end is gone.
         pub(crate) silence: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     }
@@ -523,6 +524,12 @@ pub(crate) mod tests {
         }
         pub(crate) fn take(&self) -> Vec<String> {
             std::mem::take(&mut *self.log.lock().expect("one test"))
+        }
+        /// Volumes say from now on what is sent there.
+        pub(crate) fn is_watched(&self) -> tokio::sync::watch::Sender<Option<layby_cloud::Said>> {
+            let (says, watch) = Watch::new(|_, _| {});
+            *self.watch.lock().expect("one test") = Some(watch);
+            says
         }
         pub(crate) fn was_told(&self, line: &str) -> bool {
             self.log.lock().expect("one test").iter().any(|told| told == line)
@@ -586,8 +593,8 @@ pub(crate) mod tests {
             self.note(format!("forget {}", record.id));
             Ok(())
         }
-        fn watch(&self, _: &VolumeRecord) -> Option<layby_cloud::Watch> {
-            None
+        fn watch(&self, _: &VolumeRecord) -> Option<Watch> {
+            self.watch.lock().expect("one test").clone()
         }
         fn follow(&self, _: &View, _: &UplinkConfig) {}
         fn uplink(&self) -> Option<Uplink> {

@@ -288,8 +288,8 @@ pub enum Command<S> {
     },
     /// Close a volume's clients, let none in, and destage what is dirty: from the answer on it can
     /// be removed at once, without a wait for its backing store. Where that fails, it is served
-    /// again. With `discard` dirty blocks stay, and only what is in flight ends. Not for volumes
-    /// whose home is an object store, whose removal also ends what waits for that.
+    /// again. With `discard` dirty blocks stay, and only what is in flight ends. What waits for an
+    /// object store ends with an error, until the store's owner resumes the volume.
     Quiesce {
         /// Which volume.
         volume: VolumeId,

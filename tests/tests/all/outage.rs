@@ -4,7 +4,7 @@
 //! that waited for the store would never end, since the store comes back after it.
 
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World};
-use layby_tests::link::{Cut, Operation};
+use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
 use layby_tests::{Connection, Node, Request};
 use layby_types::Rng;
 
@@ -72,5 +72,35 @@ fn outages_are_not_seen_by_mixed_load() {
         assert_eq!(asked, 0, "reads asked the store in outage {round}");
         world.link.restore();
     }
+    client.verify_store(&world, &node);
+}
+
+/// Goal: a creation whose store takes nothing is taken back, though a client has sent writes to the
+/// new volume meanwhile: none of them was acknowledged, and the name is free. Method: a store that
+/// refuses puts, and a client that writes durably as soon as the volume is served.
+#[test]
+fn a_creation_that_is_taken_back_has_acknowledged_nothing() {
+    let Some(world) = World::new() else { return };
+    let node = world.start("a");
+    let refusing = Fault::new(Effect::Fail(StoreError::UNAVAILABLE)).on(Operation::Put);
+    let fault = world.link.fault(refusing);
+    let created = std::thread::scope(|scope| {
+        let creating = scope.spawn(|| world.try_create("a"));
+        let mut client = loop {
+            match Connection::ask(&node.socket(), VOLUME).expect("the node runs") {
+                Ok(client) => break client,
+                Err(_) => assert!(!creating.is_finished(), "it is served before that"),
+            }
+        };
+        let write = Request::Write { offset: 0, data: vec![7; BLOCK as usize], fua: true };
+        let answer = client.call(&write);
+        assert!(!matches!(answer, Ok(Ok(_))), "it was acknowledged: {answer:?}");
+        creating.join().expect("no panic")
+    });
+    created.assert_explains(&["has not taken its superblock", "is not in the list"]);
+    fault.lift();
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write(50);
     client.verify_store(&world, &node);
 }

@@ -537,6 +537,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.fail_snapshots();
     }
 
+    /// Calls wait for the store again from now on: what [`Volume::stop_waiting`] was for does not
+    /// come.
+    pub fn resume_waiting(&mut self) {
+        self.is_stopping = false;
+        self.step();
+    }
+
     /// Whether the cloud has all that was written.
     #[must_use]
     pub fn is_drained(&self) -> bool {

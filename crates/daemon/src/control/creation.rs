@@ -3,7 +3,8 @@
 //! How: a volume in phase `Creating` is served, and the catalog says so; where its home or a shard
 //! refuses, it goes again. In an object store a volume is served as soon as its journal is there,
 //! and its session puts the superblock in the background. A creation waits for that. Where the
-//! store refuses it, or has not taken it in [`PATIENCE`], the volume is taken back.
+//! store refuses it, or has not taken it in [`PATIENCE`], the volume is taken back, unless a client
+//! has written to it: that is known once its clients are closed.
 //! Invariant: a creation in an object store that succeeded is in the store; of two creations at one
 //! place the loser says so.
 //! Cost: the requests of a session's opening. Not for: volumes that are taken; see `take`.
@@ -117,31 +118,44 @@ impl Control {
                     .hint("the node's credentials must let it put, get, list and delete there")
             }
         };
-        match self.take_back(name, &record, error).await {
-            Ok(()) => Err(refused.state("nothing was changed here; the volume is not in the list")),
-            Err(kept) => Err(refused.state(format!("the volume is in the list: {}", kept.cause))),
-        }
+        Err(match self.take_back(name, &record, error).await {
+            Ok(None) => refused.state("nothing was changed here; the volume is not in the list"),
+            Ok(Some(left)) => {
+                let left = format!("{}: {}; {}", left.error, left.cause, left.state);
+                refused.state(format!("the volume is not in the list; {left}"))
+            }
+            Err(kept) => refused.state(format!("the volume is in the list: {}", kept.cause)).hint(
+                "`layby volume show` says how safe it is; `layby volume delete` with \
+                     `--data now` gives up what was written to it",
+            ),
+        })
     }
 
-    /// A new volume that its store does not have goes, unless a client has written to it.
+    /// A new volume that its store does not have goes, unless a client has written to it; what is
+    /// left of one that went.
     async fn take_back(
         &self,
         name: &Name,
         record: &VolumeRecord,
         error: &str,
-    ) -> Result<(), Report> {
-        let _change = self.change.lock().await;
-        let mut view = View::clone(&self.view());
-        if view.catalog.volumes.get(name).is_none_or(|now| now.id != record.id) {
-            return Ok(());
+    ) -> Result<Option<Report>, Report> {
+        let change = self.change.lock_for(name).await;
+        if self.view().catalog.volumes.get(name).is_none_or(|now| now.id != record.id) {
+            return Ok(None);
         }
-        view.remove_volume(name);
-        let kept = "nothing was changed; what was acknowledged is safe";
-        let (without, refused) = (view, (error, kept));
-        let (discard, is_quiesced, deleting) = (false, false, None);
+        self.check_drained(record, error).await?;
+        let _quiesced = self.quiesce(name, record, false, change, error).await?;
+        self.check_quiesced(name, record, error).await?;
+        let mut without = View::clone(&self.view());
+        without.remove_volume(name);
+        let refused = (error, "nothing was changed; what was acknowledged is safe");
+        let (discard, is_quiesced, deleting) = (false, true, None);
         let removal = Removal { name, record, discard, is_quiesced, deleting, without, refused };
-        self.remove_served(removal).await?;
-        self.release_home(record.clone(), false).await.map(drop)
+        if let Err(kept) = self.remove_served(removal).await {
+            self.reopen(record).await;
+            return Err(kept);
+        }
+        Ok(self.release_home(record.clone(), false).await.err())
     }
 }
 
@@ -150,6 +164,7 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::control::Authority;
+    use crate::control::drain::tests::said_of;
     use crate::control::tests::{MockNode, create};
     use crate::homes::tests::{wanted, with_owner};
 
@@ -167,6 +182,40 @@ mod tests {
         let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
         assert!(!saved.volumes.contains_key("far"), "it is not taken up again at a start");
         creating().await.expect("the name is free");
+    }
+
+    /// Goal: a creation whose store takes no superblock takes the volume back, unless a client has
+    /// written to it, which may be until its clients are closed; then it stays, is served, and the
+    /// command says so. Method: paused time; a volume without batches, with some, and one that has
+    /// them when the shard answers that its clients are closed.
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_was_written_to_is_not_taken_back() {
+        let drained = |is_drained| Some(said_of(Link::Opening, is_drained));
+        for (at_first, at_last) in [(true, true), (false, false), (true, false)] {
+            let (owner, node) = with_owner("");
+            let says = owner.is_watched();
+            says.send_replace(drained(at_first));
+            node.shards.iter().for_each(|shard| shard.state().holds_quiesces = true);
+            let control = Arc::clone(&node.control);
+            let creating =
+                async move { control.volume_create(wanted("far"), Authority::Owner).await };
+            let creating = tokio::spawn(creating);
+            let holding = || node.shards.iter().find(|s| !s.state().quiescing.is_empty());
+            while holding().is_none() && !creating.is_finished() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(holding().is_some(), at_first, "its clients are closed first");
+            says.send_replace(drained(at_last));
+            if let Some(shard) = holding() {
+                let (_, answer) = shard.state().quiescing.remove(0);
+                answer(Ok(()));
+            }
+            let refused = creating.await.expect("no panic").expect_err("it is in no store");
+            let is_listed = node.control.view().catalog.volumes.contains_key("far");
+            assert_eq!(is_listed, !at_last, "{refused}");
+            assert_eq!(refused.state.contains("is in the list"), !at_last, "{refused}");
+            assert_eq!(owner.was_told("release 1 Ready"), at_last);
+        }
     }
 
     /// Goal: a creation that fails, and whose end the catalog does not take, says what a crash

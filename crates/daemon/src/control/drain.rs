@@ -272,7 +272,7 @@ async fn end_drains(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use layby_cloud::Counters;
     use layby_types::Nanos;
@@ -314,6 +314,13 @@ mod tests {
             snapshots: None,
             heard: 0,
         }
+    }
+
+    /// What a volume says at rest, which has heard all orders.
+    pub(in crate::control) fn said_of(link: Link, is_drained: bool) -> Said {
+        let quiet = said(1);
+        let status = Status { link, ..quiet.status };
+        Said { status, is_drained, heard: u64::MAX, ..quiet }
     }
 
     /// Goal: a drain ends, and says why, where the store takes the segments of a client that writes

@@ -4,8 +4,9 @@
 //! room comes first: the catalog without the volume is written and synced beside the node's, then
 //! shards let go, then the new catalog gets its name. What is to be thrown away is in phase
 //! `Deleting` in the node's catalog before shards let go of it.
-//! A local volume is quiesced before that: its clients are closed, and what is dirty is written
-//! back, while other changes go on; then it is let go at once.
+//! A volume that is kept is quiesced before that: its clients are closed, and what is dirty is
+//! written back, while other changes go on; then it is let go at once. Only then it is known whether
+//! a store has all of it: until its clients are closed, they may write durably into its journal.
 //! Invariant: where the catalog cannot be written, nothing was changed. A crash before the last
 //! step leaves the catalog of before: the next start serves the volume, whose blocks are at home or
 //! still in its levels, or goes on with its deletion.
@@ -17,9 +18,14 @@ use super::{Command, Control, View, report};
 use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::Name;
 use crate::error::Report;
+use layby_cloud::Order;
 use layby_engine::control::CommandError;
 use layby_types::VolumeId;
+use std::time::Duration;
 use tokio::sync::MutexGuard;
+
+/// How long what is in flight of a volume in a store may take to end.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A view whose catalog is on the disk, beside that of the node.
 pub(super) struct Staged(View);
@@ -57,9 +63,10 @@ impl Control {
         (deleting, view)
     }
 
-    /// Has shards close the clients of a local volume and write back what is to be kept, which may
-    /// take hours, and gives the turn back meanwhile. That there is room for the catalog without
-    /// the volume is known before.
+    /// Has shards close the clients of a volume and write back what is to be kept, which may take
+    /// hours, and gives the turn back meanwhile. That there is room for the catalog without the
+    /// volume is known before. What waits for a volume's store, and was not acknowledged, ends with
+    /// an error; a volume whose journal does not answer is refused.
     ///
     /// # Errors
     /// A report when that fails; the volume is served again.
@@ -76,13 +83,49 @@ impl Control {
         self.devices.detach(self, name, VolumeId(record.id), error).await?;
         let long = self.change.begin_long(name, "deleted");
         drop(turn);
-        if let Err(refused) = self.quiesce_parts(record, discard).await {
+        let quiescing = self.quiesce_parts(record, discard);
+        let quiesced = match self.facts.homes.writes_through(record) {
+            true => self.or_break_off(name, quiescing).await,
+            false => quiescing.await,
+        };
+        if let Err(refused) = quiesced {
             self.reopen(record).await;
+            drop(self.devices.attach_asked(self, name, error).await);
             let kept = "the volume is still there; blocks not written back are safe in their level";
             return Err(report(&refused, error).state(kept));
         }
         let turn = self.change.lock().await;
         Ok(Quiesced { turn, long })
+    }
+
+    /// Waits for shards that end what is in flight of a volume in a store, for a time.
+    async fn or_break_off(
+        &self,
+        name: &Name,
+        quiescing: impl Future<Output = Result<(), CommandError>>,
+    ) -> Result<(), CommandError> {
+        match tokio::time::timeout(STORE_PATIENCE, quiescing).await {
+            Ok(quiesced) => quiesced,
+            Err(_) => {
+                self.break_off(name).await;
+                let cause = "what is in flight at its journal does not end".to_owned();
+                Err(CommandError { kind: layby_types::ErrorKind::Retry, cause })
+            }
+        }
+    }
+
+    /// Refuses to remove a quiesced volume whose store does not have all of it, which is served
+    /// again.
+    pub(super) async fn check_quiesced(
+        &self,
+        name: &Name,
+        record: &VolumeRecord,
+        error: &str,
+    ) -> Result<(), Report> {
+        let Err(refused) = self.check_drained(record, error).await else { return Ok(()) };
+        self.reopen(record).await;
+        drop(self.devices.attach_asked(self, name, error).await);
+        Err(refused.state("the volume is served as before; its clients were disconnected"))
     }
 
     async fn quiesce_parts(
@@ -110,6 +153,9 @@ impl Control {
             return;
         }
         let view = self.view();
+        if let Some(watch) = self.facts.homes.watch(record) {
+            watch.order(Order::ResumeWaiting);
+        }
         for part in record.parts() {
             // A shard that has ended serves nothing.
             let shard = view.layout.shard_of(part);
@@ -221,12 +267,19 @@ impl Control {
 mod tests {
     use crate::catalog::{Catalog, VolumePhase};
     use crate::config::Name;
+    use crate::control::drain::tests::said_of;
     use crate::control::tests::{MockNode, create};
     use crate::control::{Authority, DeleteData, VolumePatch};
     use crate::error::Report;
     use crate::homes::tests::{wanted, with_owner};
+    use layby_cloud::{Link, Said};
     use std::sync::Arc;
     use tokio::task::{JoinHandle, yield_now};
+
+    /// What a volume says whose store has all of it, or not.
+    fn said(is_drained: bool) -> Said {
+        said_of(Link::Up, is_drained)
+    }
 
     fn name(text: &str) -> Name {
         text.parse().expect("a good name")
@@ -356,6 +409,55 @@ mod tests {
         assert!(view.catalog.volumes["b"].read_only && view.catalog.volumes.contains_key("c"));
         let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
         assert_eq!(saved, view.catalog);
+    }
+
+    /// Goal: a volume in a store, to which a client writes durably between the first look at its
+    /// journal and the end of its clients, is not removed, and is served on; once its store has
+    /// all, it goes. Method: the shard keeps the answer, and the volume has batches by then.
+    #[tokio::test]
+    async fn what_is_written_until_clients_are_closed_is_kept() {
+        let (owner, node) = with_owner("");
+        let says = owner.is_watched();
+        says.send_replace(Some(said(true)));
+        node.control.volume_create(wanted("far"), Authority::Owner).await.expect("it is served");
+        owner.take();
+        node.shards.iter().for_each(|shard| shard.state().holds_quiesces = true);
+        let control = Arc::clone(&node.control);
+        let keeping = async move { control.volume_delete(&name("far"), DeleteData::Keep).await };
+        let deleting = tokio::spawn(keeping);
+        let is_quiescing = || node.shards.iter().any(|s| !s.state().quiescing.is_empty());
+        while !is_quiescing() && !deleting.is_finished() {
+            yield_now().await;
+        }
+        assert!(is_quiescing(), "its clients go before its journal is looked at");
+        says.send_replace(Some(said(false)));
+        let mut shards = node.shards.iter();
+        let shard = shards.find(|shard| !shard.state().quiescing.is_empty()).expect("one has it");
+        let (_, answer) = shard.state().quiescing.remove(0);
+        answer(Ok(()));
+        let refused = deleting.await.expect("no panic").expect_err("the store lacks a batch");
+        assert!(refused.cause.contains("are not in the store"), "{refused}");
+        assert!(refused.state.contains("served as before"), "{refused}");
+        assert!(is_served(&node, 1) && node.control.view().catalog.volumes.contains_key("far"));
+        assert_eq!(shard.state().log.last().expect("it was told"), "reopen 1");
+        assert!(owner.take().is_empty(), "nothing of it is removed");
+        node.shards.iter().for_each(|shard| shard.state().holds_quiesces = false);
+        says.send_replace(Some(said(true)));
+        node.control.volume_delete(&name("far"), DeleteData::Keep).await.expect("it goes");
+        assert_eq!(owner.take(), ["release 1 Ready"]);
+    }
+
+    /// Goal: a volume in a store whose journal does not answer does not hold its deletion up for
+    /// ever, and is served on. Method: the shard does not answer, in paused time.
+    #[tokio::test(start_paused = true)]
+    async fn a_journal_that_does_not_answer_ends_a_deletion() {
+        let (owner, node) = with_owner("");
+        owner.is_watched().send_replace(Some(said(true)));
+        node.control.volume_create(wanted("far"), Authority::Owner).await.expect("it is served");
+        node.shards.iter().for_each(|shard| shard.state().holds_quiesces = true);
+        let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
+        assert!(refused.expect_err("it waits").cause.contains("does not end"));
+        assert!(is_served(&node, 1) && node.control.view().catalog.volumes.contains_key("far"));
     }
 
     /// Goal: a volume that was written back and whose deletion the catalog has no room for by then

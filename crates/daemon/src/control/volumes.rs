@@ -418,8 +418,7 @@ impl Control {
             let now = data == DeleteData::Now;
             return self.delete_in_store(name, record, now, error).await.map(Deleted::Waits);
         }
-        let waits = was_made && !is_absent && !self.facts.homes.writes_through(&record);
-        let (_change, quiesced) = match waits {
+        let (_change, quiesced) = match was_made && !is_absent {
             true => {
                 let quiesced = self.quiesce(name, &record, discard, change, error).await?;
                 (quiesced.turn, Some(quiesced.long))
@@ -427,6 +426,9 @@ impl Control {
             false => (change, None),
         };
         let is_quiesced = quiesced.is_some();
+        if is_quiesced && !discard {
+            self.check_quiesced(name, &record, error).await?;
+        }
         let (deleting, without) = self.without(name, discard && was_made);
         let kept = match discard {
             true => "the volume is no longer served; its data goes at the next start",
@@ -516,7 +518,11 @@ impl Control {
     }
 
     /// A volume's journal goes with it, so the store must have all that is to be kept.
-    async fn check_drained(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
+    pub(super) async fn check_drained(
+        &self,
+        record: &VolumeRecord,
+        error: &str,
+    ) -> Result<(), Report> {
         let Some(watch) = self.facts.homes.watch(record) else { return Ok(()) };
         let number = watch.order(Order::Say);
         let said = watch.wait(|said| said.heard >= number).await;

@@ -576,6 +576,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             return answer(failed(ErrorKind::Closed, "the volume is not served"));
         }
         self.cut_clients(volume);
+        self.core.stop_waiting(Some(volume));
         let on_dirty = if discard { OnDirty::Discard } else { OnDirty::Refuse };
         let (drain, is_kept) = (None, true);
         self.pending.removals.push(Removal { volume, on_dirty, drain, is_kept, answer });
