@@ -353,19 +353,28 @@ impl Control {
             }
             self.publish(view).await.map_err(|e| within(error, e))?;
         }
-        self.remove_deleted(number, error).await
+        self.remove_deleted(number, deleted.record.local_number(), error).await
     }
 
-    /// Removes a deleted volume whose grace is over; as [`Control::purge`].
+    /// Removes a deleted volume whose grace is over; as [`Control::purge`]. Its files have the
+    /// number `local`, which stays when it is brought back.
     pub(super) async fn remove_deleted(
         &self,
         number: u32,
+        local: u32,
         error: &str,
     ) -> Result<Option<Taken>, Report> {
         let state = self.deletions.state(number);
         let _turn = state.turn.lock().await;
-        // The task may have been faster.
-        let Some(deleted) = self.deleted_by_number(number) else { return Ok(None) };
+        let Some(deleted) = self.deleted_by_number(number) else {
+            let view = self.view();
+            let mut volumes = view.catalog.volumes.iter();
+            return match volumes.find(|(_, record)| record.local_number() == local) {
+                Some((name, _)) => Err(brought_back_before(name, error)),
+                // The task was faster.
+                None => Ok(None),
+            };
+        };
         self.end_grace(&state, deleted).await.map_err(|e| {
             self.deletions.changed.notify_one();
             within(error, e)
@@ -532,6 +541,14 @@ impl Control {
 /// What became of a volume that could not come back.
 const STILL_DELETED: &str = "it is deleted as before, and can still come back";
 
+/// A volume that was to be removed was brought back before its turn came.
+fn brought_back_before(name: &Name, error: &str) -> Report {
+    Report::new(ReportKind::InUse, error)
+        .cause(format!("it was brought back meanwhile, as `{name}`"))
+        .state("it is served, and nothing of it was removed")
+        .hint("delete it again")
+}
+
 /// The objects of a deleted volume are removed, and the catalog does not say so.
 fn unrecorded(name: &Name, taken: Option<&Taken>, unsaved: Report) -> Report {
     let error = format!("cannot record that deleted volume `{name}` is gone");
@@ -657,6 +674,31 @@ mod tests {
         node.control.volume_delete(&far(), DeleteData::Now).await.expect("there is room again");
         assert_eq!(owner.take(), ["remove 1"]);
         assert!(node.control.view().catalog.deleted.is_empty());
+    }
+
+    /// Goal: who has a deleted volume removed does not hear that it is gone where it was brought
+    /// back before. Method: an undeletion and a removal wait for the volume's turn, in this order.
+    #[tokio::test]
+    async fn a_removal_behind_a_return_says_so() {
+        let (owner, node) = deleted().await;
+        let state = node.control.deletions.state(1);
+        let turn = state.turn.lock().await;
+        let control = Arc::clone(&node.control);
+        let request = UndeleteRequest::default();
+        let returning = tokio::spawn(async move { control.volume_undelete(&far(), request).await });
+        tokio::task::yield_now().await;
+        let control = Arc::clone(&node.control);
+        let now = DeleteData::Now;
+        let removing = tokio::spawn(async move { control.volume_delete(&far(), now).await });
+        while node.control.view().catalog.deleted[0].grace_seconds > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(turn);
+        returning.await.expect("no panic").expect("it comes first");
+        let refused = removing.await.expect("no panic").expect_err("it is there");
+        assert!(refused.cause.contains("brought back"), "{refused}");
+        assert!(node.control.view().catalog.volumes.contains_key("far"));
+        assert!(!owner.was_told("remove 1"));
     }
 
     /// Goal: a store that is silent holds up its own volumes only. Method: the first volume's store

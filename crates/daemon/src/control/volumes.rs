@@ -33,8 +33,8 @@ use tokio::sync::MutexGuard;
 enum Deleted {
     /// It is forgotten, with its data or without; what still has data that was to go.
     Gone(Option<KeptData>),
-    /// It is one of the deleted volumes, by this number.
-    Waits(u32),
+    /// It is one of the deleted volumes, by this number; its files have the other one.
+    Waits(u32, u32),
     /// Another node has it, and its objects.
     Forgotten(Taken),
 }
@@ -374,12 +374,14 @@ impl Control {
             return Ok(self.purge(name, &error).await?.map(LeftData::Taken));
         }
         match self.delete(name, data, &error).await? {
-            Deleted::Waits(number) if is_now || self.facts.config.cloud.grace == Nanos::ZERO => {
-                Ok(self.remove_deleted(number, &error).await?.map(LeftData::Taken))
+            Deleted::Waits(number, local)
+                if is_now || self.facts.config.cloud.grace == Nanos::ZERO =>
+            {
+                Ok(self.remove_deleted(number, local, &error).await?.map(LeftData::Taken))
             }
             Deleted::Forgotten(taken) => Ok(Some(LeftData::Taken(taken))),
             Deleted::Gone(kept) => Ok(kept.map(LeftData::Kept)),
-            Deleted::Waits(_) => Ok(None),
+            Deleted::Waits(..) => Ok(None),
         }
     }
 
@@ -416,7 +418,9 @@ impl Control {
         let was_made = record.phase != VolumePhase::Creating;
         if discard && was_made && self.facts.homes.writes_through(&record) {
             let now = data == DeleteData::Now;
-            return self.delete_in_store(name, record, now, error).await.map(Deleted::Waits);
+            let local = record.local_number();
+            let number = self.delete_in_store(name, record, now, error).await?;
+            return Ok(Deleted::Waits(number, local));
         }
         let (_change, quiesced) = match was_made && !is_absent {
             true => {
