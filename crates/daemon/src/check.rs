@@ -8,7 +8,7 @@
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{exchanged_with, is_store, local_finding, store_finding};
-use crate::config::{KeySource, Kind, Name, check_trusted_dir};
+use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::part_bytes;
@@ -16,6 +16,7 @@ use crate::reached::LevelsReached;
 use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_stores};
 use layby_engine::store::Reached;
 use serde::Serialize;
+use std::io::{Seek as _, SeekFrom};
 use std::path::Path;
 
 #[cfg(test)]
@@ -167,7 +168,10 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let stores = stores.map(|((level, shard, _), report)| {
         store_answer(&catalog, (level.clone(), *shard, known.of(level, *shard)), report)
     });
-    let stores: Vec<StoreAnswer> = stores.collect();
+    let mut stores: Vec<StoreAnswer> = stores.collect();
+    if is_made {
+        add_cut_levels(dir, &catalog, &mut stores);
+    }
     let backings = backings(dir, &catalog, depth);
     if let Some(snapshot) = &depth.snapshot
         && backings.iter().all(|backing| backing.snapshot.is_none())
@@ -225,6 +229,24 @@ fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
         }
     }
     targets
+}
+
+/// Names levels that are shorter than they are to be, which a start refuses: what was in the part
+/// that is missing may be nothing that a check would read.
+fn add_cut_levels(dir: &Path, catalog: &Catalog, stores: &mut [StoreAnswer]) {
+    for level in &catalog.levels {
+        let Some(path) = level.path.as_ref().map(|path| dir.join(path)) else { continue };
+        let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+        let Some(length) = length.ok().filter(|length| *length < level.size.0) else { continue };
+        if let Some(store) = stores.iter_mut().rfind(|store| store.level == level.name) {
+            store.problems.push(format!(
+                "`{}` was cut: it has {}, not {}, and a start refuses it; put the whole file back",
+                path.display(),
+                Size(length),
+                level.size
+            ));
+        }
+    }
 }
 
 fn store_answer(
@@ -333,6 +355,29 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
 mod tests {
     use super::*;
     use crate::control::tests::MockNode;
+
+    /// Goal: a level that was cut is a problem also where nothing was in what is missing, since a
+    /// start refuses it. Method: each level's file without its last byte, one after the other.
+    #[tokio::test]
+    async fn cut_levels_are_found() {
+        let node = MockNode::new("");
+        let dir = node.dir.path();
+        let catalog = Catalog::load(dir).expect("it can be read").expect("the node wrote it");
+        let levels: Vec<_> = catalog.levels.iter().filter(|level| level.path.is_some()).collect();
+        assert!(!levels.is_empty());
+        for level in levels {
+            let path = dir.join(level.path.as_ref().expect("it was just looked at"));
+            let found = |length: u64| {
+                std::fs::create_dir_all(path.parent().expect("a folder")).expect("the node's own");
+                let file = std::fs::File::create(&path).and_then(|file| file.set_len(length));
+                file.expect("the node's own folder");
+                let answer = check(dir, &Depth::default()).expect("there is a catalog");
+                answer.problems().filter(|problem| problem.contains("was cut")).count()
+            };
+            assert_eq!(found(level.size.0 - 1), 1, "{}", level.name);
+            assert_eq!(found(level.size.0), 0, "{}", level.name);
+        }
+    }
 
     /// Goal: what is missing is found and nothing is touched. Method: a node of mock shards, whose
     /// levels and backings never came to be; a directory without a node.

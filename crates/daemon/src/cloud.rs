@@ -416,7 +416,7 @@ impl CloudHomes {
     }
 
     /// Whether journals and maps of this node may lie where they are to.
-    fn claim_folders(&self) -> Result<(), String> {
+    fn claim_folders(&self) -> Result<(), (ReportKind, String)> {
         let folders = [self.config.journal_dir.as_path(), self.config.map_dir.as_path()];
         self.folders.claim(&self.dir, folders, self.node().0)
     }
@@ -430,7 +430,7 @@ impl CloudHomes {
                 .hint("correct the volume's path or key, or the environment that the node runs in")
         };
         let key = self.keys.read(record.key.as_ref()).map_err(bad)?;
-        self.claim_folders().map_err(bad)?;
+        self.claim_folders().map_err(|(_, cause)| bad(cause))?;
         self.finish_local(name, record)?;
         let paths = self.paths(record);
         let check = key.as_ref().map(Key::check);
@@ -515,6 +515,9 @@ const GONE: &str = "mount their disk, or set `journal_dir` and `map_dir` of [clo
                     with what the store has";
 const FILES: &str = "look at that file and its disk; the journal takes `journal` bytes below \
                      `journal_dir`, the map a few below `map_dir`, all of [cloud]";
+
+const FOLDERS: &str = "give each node folders of its own; put the catalog back that knows the \
+                       volume; or move its journal and its map away";
 
 /// What is missing where a node has nothing of a volume that it served.
 fn gone(paths: &Paths) -> String {
@@ -614,13 +617,22 @@ impl RemoteHomes for CloudHomes {
         self.identity_of(record)
     }
 
-    fn leftover(&self, record: &VolumeRecord) -> Option<String> {
-        if let Err(cause) = self.claim_folders() {
-            return Some(cause);
+    fn leftover(&self, record: &VolumeRecord) -> Option<Report> {
+        let refused = |kind, cause: String| {
+            Some(Report::new(kind, "").cause(cause).state("nothing was changed").hint(match kind {
+                ReportKind::InUse => FOLDERS,
+                ReportKind::Full => "make room where the node keeps journals and maps",
+                _ => FILES,
+            }))
+        };
+        if let Err((kind, cause)) = self.claim_folders() {
+            return refused(kind, cause);
         }
         let paths = self.paths(record);
         let found = [paths.map, paths.journal].into_iter().find(|path| path.exists())?;
-        Some(format!("`{}` is there, of a volume that this node does not know", found.display()))
+        let cause =
+            format!("`{}` is there, of a volume that this node does not know", found.display());
+        refused(ReportKind::InUse, cause)
     }
 
     fn taken_back(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {

@@ -79,7 +79,7 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     }
 
     /// Files that would be taken for a new volume's, though they are another one's.
-    fn leftover(&self, _record: &VolumeRecord) -> Option<String> {
+    fn leftover(&self, _record: &VolumeRecord) -> Option<Report> {
         None
     }
 
@@ -324,7 +324,7 @@ impl Homes {
 
     /// See [`RemoteHomes::leftover`].
     #[must_use]
-    pub fn leftover(&self, record: &VolumeRecord) -> Option<String> {
+    pub fn leftover(&self, record: &VolumeRecord) -> Option<Report> {
         self.owner(record)?.leftover(record)
     }
 

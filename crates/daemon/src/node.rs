@@ -17,7 +17,6 @@ use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, LocalDirs, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
 use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
-use crate::control::volumes::leftover;
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::degraded::{Levels, begin_intents, open_levels};
 use crate::error::{Report, ReportKind};
@@ -693,7 +692,7 @@ fn refuse_leftovers(found: Option<&Catalog>, view: &View, homes: &Homes) -> Resu
     let is_known = |name: &Name| found.is_some_and(|found| found.volumes.contains_key(name));
     let new = view.catalog.volumes.iter().filter(|(name, _)| !is_known(name));
     new.filter_map(|(name, record)| Some((name, homes.leftover(record)?))).try_for_each(
-        |(name, found)| Err(leftover(&format!("cannot create volume `{name}`"), found)),
+        |(name, found)| Err(Report { error: format!("cannot create volume `{name}`"), ..found }),
     )
 }
 

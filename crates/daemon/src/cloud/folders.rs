@@ -7,6 +7,7 @@
 //! Cost: two small files, opened with the first volume in a store. Not for: what lies in them.
 
 use crate::catalog::NodeId;
+use crate::error::ReportKind;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -27,13 +28,13 @@ impl Folders {
     /// Makes the folders where they are missing, and claims those outside of `dir` for `node`.
     ///
     /// # Errors
-    /// Which folder is another node's, or cannot be had.
+    /// Which folder is another node's, of kind [`ReportKind::InUse`]; or cannot be had, of another.
     pub(super) fn claim(
         &self,
         dir: &Path,
         folders: [&Path; 2],
         node: NodeId,
-    ) -> Result<(), String> {
+    ) -> Result<(), (ReportKind, String)> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
             return Ok(());
@@ -42,8 +43,7 @@ impl Folders {
         let all = if journals == maps { vec![journals] } else { vec![journals, maps] };
         let mut locks = Vec::new();
         for folder in all {
-            std::fs::create_dir_all(folder)
-                .map_err(|cause| format!("`{}`: {cause}", folder.display()))?;
+            std::fs::create_dir_all(folder).map_err(|cause| failed(folder, &cause))?;
             if !folder.starts_with(dir) {
                 locks.push(own(folder, node)?);
             }
@@ -53,16 +53,21 @@ impl Folders {
     }
 }
 
-fn own(folder: &Path, node: NodeId) -> Result<File, String> {
+fn failed(path: &Path, cause: &std::io::Error) -> (ReportKind, String) {
+    (ReportKind::from(cause), format!("`{}`: {cause}", path.display()))
+}
+
+fn own(folder: &Path, node: NodeId) -> Result<File, (ReportKind, String)> {
     let path = folder.join(OWNER_FILE);
-    let failed = |cause: std::io::Error| format!("`{}`: {cause}", path.display());
+    let failed = |cause: std::io::Error| failed(&path, &cause);
+    let foreign = |cause: String| Err((ReportKind::InUse, cause));
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(&path).map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            return Err(format!(
+            return foreign(format!(
                 "another node keeps journals or maps in `{}`; give each node folders of its own \
                  (`journal_dir` and `map_dir` of [cloud])",
                 folder.display()
@@ -78,7 +83,7 @@ fn own(folder: &Path, node: NodeId) -> Result<File, String> {
             written.map(|()| file).map_err(failed)
         }
         owner if owner == node.to_string() => Ok(file),
-        owner => Err(format!(
+        owner => foreign(format!(
             "`{}` has the journals or maps of node {owner}; give each node folders of its own \
              (`journal_dir` and `map_dir` of [cloud])",
             folder.display()
@@ -102,13 +107,26 @@ mod tests {
         assert_eq!(first.claim(&dir, [&shared, &shared], one), Ok(()), "it has it");
         let claim = |node| Folders::default().claim(&dir, [&shared, &shared], node);
         for node in [one, two] {
-            assert!(claim(node).expect_err("it runs").contains("another node keeps"));
+            assert!(claim(node).expect_err("it runs").1.contains("another node keeps"));
         }
         drop(first);
-        assert!(claim(two).expect_err("it is the first one's").contains("of node 0101"));
+        assert!(claim(two).expect_err("it is the first one's").1.contains("of node 0101"));
         assert_eq!(claim(one), Ok(()));
         let own = dir.join("cloud");
         assert_eq!(Folders::default().claim(&dir, [&own, &own], two), Ok(()));
         assert!(!own.join(OWNER_FILE).exists());
+    }
+
+    /// Goal: a folder that cannot be had is told from one that is another node's. Method: a file in
+    /// the place of a folder's parent.
+    #[test]
+    fn what_cannot_be_made_is_no_other_nodes() {
+        let outer = tempfile::TempDir::new().expect("a temporary directory");
+        let file = outer.path().join("file");
+        std::fs::write(&file, "").expect("a writable directory");
+        let folder = file.join("journals");
+        let refused = Folders::default().claim(outer.path(), [&folder, &folder], NodeId([1; 16]));
+        let (kind, cause) = refused.expect_err("it cannot be made");
+        assert!(kind != ReportKind::InUse && cause.contains("journals"), "{kind:?}: {cause}");
     }
 }

@@ -143,7 +143,7 @@ impl Control {
         self.admit(&view, error)?;
         let asked = record.clone();
         if let Some(found) = self.at_homes(move |homes| homes.leftover(&asked)).await {
-            return Err(leftover(error, found));
+            return Err(Report { error: error.to_owned(), ..found });
         }
         let staged = self.stage(view.clone()).await.map_err(|e| within(error, e))?;
         if let Some((old, found)) = &had
@@ -758,12 +758,4 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     record.discard_bandwidth = bandwidth.filter(|Bandwidth(rate)| *rate > 0);
     record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
-}
-
-/// A new volume would begin with what another one's journal holds.
-pub(crate) fn leftover(error: &str, found: String) -> Report {
-    Report::new(ReportKind::InUse, error).cause(found).state("nothing was changed").hint(
-        "give each node folders of its own; put the catalog back that knows the volume; or \
-             move its journal and its map away",
-    )
 }
