@@ -148,11 +148,16 @@ impl Cache {
         }
     }
 
-    /// Whether what the home shows of a block survives a power cut.
+    /// Whether what the backing store shows of a block survives a power cut. Where the volume is
+    /// written back, all of it counts as volatile until a sync covers what was stored there past
+    /// the levels: that is rare, as only a class without a persistent level does so.
     pub(crate) fn is_home_durable(&self, volume: u16, block: BlockIndex) -> bool {
-        let Some(through) = &self.volumes.get(volume).through else { return true };
         let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
-        through.unsynced.is_durable(block.0, epochs[BACKING].1)
+        let (stored, synced) = epochs[BACKING];
+        match &self.volumes.get(volume).through {
+            Some(through) => through.unsynced.is_durable(block.0, synced),
+            None => stored <= synced,
+        }
     }
 
     /// Lets go of the clean copies that persistent levels hold of these blocks, which are locked.
