@@ -499,6 +499,7 @@ impl Cache {
         dirty: bool,
     ) -> bool {
         let Some(volume) = self.volumes.number(key.volume()) else { return false };
+        self.volumes.get_mut(volume).logged = true;
         if key.block().0 >= self.volumes.get(volume).blocks {
             return false;
         }
@@ -521,7 +522,6 @@ impl Cache {
                 held.set_homed(slot);
             }
         }
-        self.volumes.get_mut(volume).logged = true;
         true
     }
 

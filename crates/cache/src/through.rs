@@ -39,6 +39,8 @@ pub(crate) struct Through {
 struct Kept {
     shift: u32,
     words: Vec<u64>,
+    /// Any block, whatever the map says.
+    is_all: bool,
 }
 
 /// Which blocks the home may still lose.
@@ -54,7 +56,7 @@ impl Through {
     pub(crate) fn new(blocks: u64) -> Through {
         let parts = |shift: &u32| blocks >> shift <= KEPT_BITS_MAX;
         let shift = (KEPT_SHIFT_MIN..u64::BITS).find(parts).unwrap_or(u64::BITS - 1);
-        let kept = Kept { shift, words: Vec::new() };
+        let kept = Kept { shift, words: Vec::new(), is_all: false };
         Through { kept, unsynced: Unsynced::default() }
     }
 }
@@ -72,7 +74,8 @@ impl Kept {
     fn touches(&self, blocks: &Range<u64>) -> bool {
         let bits = blocks.start >> self.shift..=(blocks.end - 1) >> self.shift;
         let is_set = |bit: u64| self.words.get((bit / 64) as usize).map(|w| w >> (bit % 64) & 1);
-        bits.take_while(|bit| bit / 64 < self.words.len() as u64).any(|bit| is_set(bit) == Some(1))
+        let mut known = bits.take_while(|bit| bit / 64 < self.words.len() as u64);
+        self.is_all || known.any(|bit| is_set(bit) == Some(1))
     }
 }
 
@@ -124,6 +127,19 @@ impl Cache {
         let Some(state) = self.volumes.find_mut(volume) else { return };
         let class = layby_types::ClassId(state.class as u8);
         state.logged |= self.spec.write_level(class).is_some();
+    }
+
+    /// Before anything is served, where a start could not make durable what it decided: the logs may
+    /// have records of any block, also of such as [`Cache::restore`] was never given, and
+    /// tombstones that a later start repeats. Writes that pass the levels have them buried first.
+    pub fn expect_all_records(&mut self) {
+        for number in 0..self.volumes.end() {
+            let Some(state) = self.volumes.find_mut(number as u16) else { continue };
+            state.logged = true;
+            if let Some(through) = &mut state.through {
+                through.kept.is_all = true;
+            }
+        }
     }
 
     /// Whether a log may have records of these blocks.

@@ -305,6 +305,10 @@ impl Core {
         self.cache.end_restore();
         self.fit_ssd_level();
         let is_kept = self.end_with_checkpoint(io);
+        if !is_kept {
+            // What was dropped above is not dead before a checkpoint says so.
+            self.cache.expect_all_records();
+        }
         self.free_unread(unread, is_kept)?;
         self.own_cleaning();
         report.is_checkpointed = is_kept;

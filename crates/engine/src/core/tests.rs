@@ -19,6 +19,7 @@ mod scarce;
 mod stops;
 mod stuck;
 mod tails;
+mod unkept;
 mod wide;
 
 use super::*;
@@ -56,6 +57,8 @@ pub(crate) struct Shape {
     absent: Option<u32>,
     /// The volume whose home is write-protected.
     protected: Option<u32>,
+    /// The volume that is written through.
+    through: Option<u32>,
     /// Bytes of each volume.
     length: u64,
 }
@@ -91,10 +94,10 @@ impl Shape {
     /// Enough of everything: nothing leaves a level unasked.
     pub(crate) fn roomy() -> Shape {
         let (nvm_bytes, ssd_bytes) = (40 * BLOCK, 2 << 20);
-        let (persistent, wear) = (false, WearPlan::default());
-        let (absent, protected) = (None, None);
-        let length = BLOCKS * BLOCK;
-        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent, wear, absent, protected, length }
+        let (persistent, wear, length) = (false, WearPlan::default(), BLOCKS * BLOCK);
+        let (absent, protected, through) = (None, None, None);
+        let spec = spec();
+        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent, protected, through, length }
     }
 
     /// Levels of a few blocks, so that they evict, destage, clean and checkpoint all the time.
@@ -125,9 +128,9 @@ impl Shape {
         let endurance = Endurance { bytes: 1 + rng.below(4 << 20), life: DAY };
         let endurance = rng.chance(1, 3).then_some(endurance);
         let wear = WearPlan { endurance, started_unix: 0 };
-        let (persistent, absent, protected) = (rng.chance(1, 2), None, None);
-        let length = BLOCKS * BLOCK;
-        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent, protected, length }
+        let (persistent, length) = (rng.chance(1, 2), BLOCKS * BLOCK);
+        let (absent, protected, through) = (None, None, None);
+        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent, protected, through, length }
     }
 }
 
@@ -189,7 +192,7 @@ fn try_start(
             class: ClassId(index as u8 % 2),
             length: shape.length,
             shares: [Share::OPEN; LEVELS_MAX],
-            write_through: false,
+            write_through: shape.through == Some(index as u32 + 1),
         };
         let name = format!("home-{index}");
         if shape.absent == Some(spec.id.0) {

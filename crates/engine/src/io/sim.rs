@@ -228,6 +228,11 @@ impl SimIo {
         self.disk(disk).break_range(offset..offset + length);
     }
 
+    /// Makes writes of all such ranges end well again.
+    pub fn mend(&mut self, disk: DiskId) {
+        self.disk(disk).mend();
+    }
+
     /// Makes writes and zeroings fail with `ENOSPC`, or ends that.
     pub fn set_full(&mut self, disk: DiskId, full: bool) {
         self.disk(disk).full = full;

@@ -328,6 +328,10 @@ impl SimDisk {
         self.broken.push(range);
     }
 
+    pub(super) fn mend(&mut self) {
+        self.broken.clear();
+    }
+
     /// Whether the change fails, for good.
     pub(super) fn is_broken(&self, change: &Change) -> bool {
         let end = change.offset + change.length();
