@@ -128,7 +128,7 @@ impl Core {
         let store = self.levels[usize::from(copy.level.0)].nvm();
         let into = (&mut self.requests, &mut self.gatherings);
         let hand = |block: &[u8]| deliver(into, copy.request, copy.part, block);
-        let checked = match store.holds(copy.slot).then(|| store.read_with(copy.slot, hand)) {
+        let checked = match store.read_block_with(copy.slot, copy.key, hand) {
             Some(Ok(())) => Checked::Sound,
             Some(Err(info)) => {
                 self.notices.push(Notice::Corrupt(info));
@@ -339,9 +339,10 @@ impl Core {
                 }
             }
             Level::Nvm(store) if cause == Cause::Borrow => {
-                if store.has_room(entries.len()) || self.decisions.takes_no_time() {
+                let may_wait = self.decisions.takes_no_time();
+                if store.has_room(entries.len()) || may_wait {
                     let own = Ticket(super::TICKET_OWN | super::events::OWN_BORROWED);
-                    store.store_borrowed(io, own, &entries, data);
+                    store.store_borrowed(io, own, &entries, data, may_wait);
                 }
             }
             Level::Nvm(store) => {
@@ -416,7 +417,7 @@ impl Core {
         match &mut self.levels[usize::from(level.0)] {
             Level::Memory(_) => {}
             // A store that failed, or lent room that was not to be had, left nothing there.
-            Level::Nvm(store) if !store.holds(slot) => {}
+            Level::Nvm(store) if !store.holds(slot) => store.give_up(slot),
             Level::Nvm(store) if superseded => store.free(slot, Freed::Superseded),
             Level::Nvm(store) => store.free(slot, Freed::Evicted { forgets_issued }),
             Level::Ssd(store) => store.free(slot),

@@ -55,6 +55,7 @@ mod log_void;
 mod lost;
 mod nvm;
 pub mod nvm_layout;
+mod nvm_lent;
 mod nvm_lost;
 mod nvm_recover;
 mod reached;

@@ -14,6 +14,7 @@ use super::layout::crc32c;
 use super::nvm_layout::{
     HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark, merge,
 };
+use super::nvm_lent::{Copies, Delayed};
 use super::table::Set;
 use super::{
     CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
@@ -105,17 +106,6 @@ pub(super) struct Retiring {
     pub(super) stage: Stage,
 }
 
-/// A store call that waits for room.
-#[derive(Debug)]
-struct Delayed {
-    ticket: Ticket,
-    entries: Vec<(Slot, BlockKey, bool)>,
-    data: Vec<u8>,
-    placed: usize,
-    durable: bool,
-    borrowed: bool,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct FreesWaiter {
     upto: u64,
@@ -148,7 +138,7 @@ pub struct NvmStore {
     pub(super) retired_total: u64,
     /// Something may have become possible for the retiring list.
     pub(super) stirred: bool,
-    delayed: VecDeque<Delayed>,
+    pub(super) delayed: VecDeque<Delayed>,
     /// Waits for this sync.
     waiters: Vec<(u64, Waiter)>,
     /// Syncs that wait for the first delayed store, since a part of it is placed.
@@ -243,31 +233,19 @@ impl NvmStore {
         data: &[u8],
         durable: bool,
     ) {
-        self.store_as(io, ticket, entries, data, durable, false);
+        self.store_as(io, ticket, entries, data, durable, Copies::Own);
     }
 
-    /// Stores clean copies that recovery will not return; no duty is owed when they are freed.
-    pub fn store_borrowed(
-        &mut self,
-        io: &mut dyn Io,
-        ticket: Ticket,
-        entries: &[(Slot, BlockKey)],
-        data: &[u8],
-    ) {
-        let entries: Vec<_> = entries.iter().map(|(slot, key)| (*slot, *key, false)).collect();
-        self.store_as(io, ticket, &entries, data, false, true);
-    }
-
-    fn store_as(
+    pub(super) fn store_as(
         &mut self,
         io: &mut dyn Io,
         ticket: Ticket,
         entries: &[(Slot, BlockKey, bool)],
         data: &[u8],
         durable: bool,
-        borrowed: bool,
+        copies: Copies,
     ) {
-        let block = self.geometry.block_bytes as usize;
+        let (block, borrowed) = (self.geometry.block_bytes as usize, copies != Copies::Own);
         assert!(!entries.is_empty() && data.len() == entries.len() * block, "a block per entry");
         let within = |(slot, ..): &(Slot, _, _)| slot.0 < self.geometry.slot_count;
         assert!(entries.iter().all(within), "a slot of the level");
@@ -277,7 +255,7 @@ impl NvmStore {
             let blocks = entries.iter().zip(data.chunks_exact(block));
             placed = blocks.take_while(|(entry, it)| self.place(**entry, it, borrowed)).count();
         }
-        if placed == entries.len() {
+        if placed == entries.len() || copies == (Copies::Lent { may_wait: false }) {
             self.end_store(ticket, durable);
         } else {
             self.counters.stores_delayed += 1;
@@ -294,8 +272,14 @@ impl NvmStore {
     pub fn read(&self, slot: Slot) -> Result<&[u8], CorruptInfo> {
         let physical = self.slots[slot.0 as usize];
         assert!(physical != EMPTY, "{slot:?} holds nothing");
+        self.check(slot, self.header(physical))
+    }
+
+    /// The bytes of a slot that has this header.
+    pub(super) fn check(&self, slot: Slot, header: HeaderState) -> Result<&[u8], CorruptInfo> {
+        let physical = self.slots[slot.0 as usize];
         let bytes = self.bytes(self.geometry.data_at(physical), self.geometry.block_bytes as usize);
-        let (key, stored, computed) = match self.header(physical) {
+        let (key, stored, computed) = match header {
             HeaderState::Sound(header) if header.crc == crc32c(bytes) => return Ok(bytes),
             HeaderState::Sound(header) => (Some(header.key), header.crc, crc32c(bytes)),
             HeaderState::Damaged(stored, computed) => (None, stored, computed),
@@ -336,6 +320,7 @@ impl NvmStore {
 
     /// The block leaves the level.
     pub fn free(&mut self, slot: Slot, how: Freed) {
+        self.give_up(slot);
         let physical = core::mem::replace(&mut self.slots[slot.0 as usize], EMPTY);
         assert!(physical != EMPTY, "{slot:?} holds nothing");
         let forgets = match how {

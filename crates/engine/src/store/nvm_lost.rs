@@ -10,7 +10,7 @@
 //! Not for: a superblock, without which there is no level.
 
 use super::layout::crc32c;
-use super::nvm::NvmStore;
+use super::nvm::{EMPTY, NvmStore};
 use super::nvm_layout::{
     HEADER_BYTES, HeaderState, MARK_AT, MARK_BYTES, decode_mark, is_torn_mark,
 };
@@ -148,7 +148,19 @@ impl NvmStore {
     /// # Errors
     /// As [`NvmStore::read`]; what was handed on is void then.
     pub fn read_with(&self, slot: Slot, hand: impl FnOnce(&[u8])) -> Result<(), CorruptInfo> {
-        hand(self.read(slot)?);
+        let physical = self.slots[slot.0 as usize];
+        assert!(physical != EMPTY, "{slot:?} holds nothing");
+        self.hand_on(slot, self.header(physical), hand)
+    }
+
+    /// The same for a slot that has this header.
+    pub(super) fn hand_on(
+        &self,
+        slot: Slot,
+        header: HeaderState,
+        hand: impl FnOnce(&[u8]),
+    ) -> Result<(), CorruptInfo> {
+        hand(self.check(slot, header)?);
         if !self.lost_data(self.slots[slot.0 as usize]).is_empty() {
             self.read(slot)?;
         }

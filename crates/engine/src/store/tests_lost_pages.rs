@@ -368,6 +368,67 @@ fn a_strict_start_is_refused() {
     }
 }
 
+/// A full level but for one slot, whose device refuses the page of each free slot; two slots retire.
+fn without_free_slots() -> (Bench, Slot) {
+    let mut bench = Bench::new(0);
+    let NvmGeometry { slot_count, physical, .. } = bench.geometry();
+    let blocks = u64::from(slot_count) - 1;
+    (0..blocks).for_each(|index| bench.write(index, Slot(index as u32), false));
+    bench.sync();
+    bench.nvm = None;
+    for slot in slot_count + 1..physical {
+        let at = BASE + bench.geometry().data_at(slot);
+        bench.io.fail_reads(bench.disk, at, PAGE_BYTES);
+        bench.io.break_range(bench.disk, at, PAGE_BYTES);
+    }
+    bench.open().expect("the structures are sound");
+    (0..2).for_each(|index| bench.write(index, Slot(index as u32), false));
+    let nvm = bench.nvm.as_ref().expect("it is open");
+    let refused = (physical - slot_count - 1) as usize;
+    assert_eq!((nvm.free_slots.len(), nvm.retiring.len()), (refused, 2));
+    (bench, Slot(slot_count - 1))
+}
+
+/// Goal: a lent copy that finds no slot at once is not placed later, unless it may wait: the cache
+/// may have lent the slot to another block, and a read would show the bytes of the first one. One
+/// that waits ends with its slot. Method: no free slot that the device takes, and two that retire;
+/// a lent copy, whose slot is freed in one case; a sync frees the others.
+#[test]
+fn a_lent_copy_is_not_placed_late() {
+    for (may_wait, is_freed) in [(false, false), (true, true), (true, false)] {
+        let (mut bench, slot) = without_free_slots();
+        let data = vec![9; bench.size.len()];
+        let nvm = bench.nvm.as_mut().expect("it is open");
+        nvm.store_borrowed(&mut bench.io, Ticket(1), &[(slot, key(1000))], &data, may_wait);
+        assert_eq!(nvm.has_room(0), !may_wait, "it waits for room");
+        if is_freed {
+            nvm.give_up(slot);
+        }
+        nvm.sync(&mut bench.io, Ticket(2), SyncScope::Frees);
+        bench.run(|_| ());
+        let nvm = bench.nvm.as_ref().expect("it is open");
+        assert!(nvm.has_room(1) && nvm.counters().slots_left_out > 0, "slots were freed");
+        assert_eq!(nvm.holds(slot), may_wait && !is_freed, "{may_wait}, {is_freed}");
+    }
+}
+
+/// Goal: a read of a block gives no other block's bytes, whatever the slot holds. Method: one block
+/// in a slot; reads of it and of another one there, and of an empty slot.
+#[test]
+fn a_read_of_a_block_gives_no_other() {
+    let mut bench = Bench::new(0);
+    bench.write(5, Slot(3), true);
+    let (nvm, mut data) = (bench.nvm.as_ref().expect("it is open"), Vec::new());
+    let mut read = |slot, index| {
+        data.clear();
+        let read = nvm.read_block_with(slot, key(index), |bytes| data.extend_from_slice(bytes));
+        read.map(|read| read.map(|()| data.clone()).expect("it is sound"))
+    };
+    assert_eq!(read(Slot(3), 5), Some(bench.content(5, 1)));
+    assert_eq!(read(Slot(3), 6), None);
+    assert_eq!(read(Slot(4), 5), None);
+}
+
 /// Goal: a slot whose page the device does not take is left out, and no block with it; where too
 /// few are left, nothing is stored any more. Method: pages of data that fail for good, few and
 /// many; every block is written often.
