@@ -20,6 +20,7 @@ mod lengths;
 mod objectives;
 mod observe;
 mod offline;
+mod overflow;
 mod pauses;
 mod perform;
 mod recorder;

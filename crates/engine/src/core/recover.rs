@@ -297,6 +297,7 @@ impl Core {
             self.notices.push(super::Notice::Corrupt(info.clone()));
         }
         report.undecided = self.lost_ranges();
+        self.reseat(&mut nvm.entries, &mut resolved.losers);
         self.free_losers(&resolved);
         self.note_dirty(&nvm.entries);
         let overflow = self.restore(&nvm.entries, &log.entries, &mut report);

@@ -257,6 +257,11 @@ impl NvmStore {
         Ok(Judged::Keep(header))
     }
 
+    /// Two slots exchange what they hold, during a start.
+    pub(crate) fn exchange(&mut self, one: Slot, other: Slot) {
+        self.slots.swap(one.0 as usize, other.0 as usize);
+    }
+
     /// Gives slots to the newest copies, dirty ones first, and retires the others, oldest first.
     fn settle(&mut self, mut found: Vec<(NvmHeader, u32)>, recovered: &mut Recovered) {
         found.sort_unstable_by_key(|(header, physical)| (header.seq, *physical));
