@@ -129,8 +129,8 @@ impl Cache {
         state.logged |= self.spec.write_level(class).is_some();
     }
 
-    /// Before anything is served, where a start could not make durable what it decided: the logs may
-    /// have records of any block, also of such as [`Cache::restore`] was never given, and
+    /// Before anything is served, where a start could not make durable what it decided: the logs
+    /// may have records of any block, also of such as [`Cache::restore`] was never given, and
     /// tombstones that a later start repeats. Writes that pass the levels have them buried first.
     pub fn expect_all_records(&mut self) {
         for number in 0..self.volumes.end() {

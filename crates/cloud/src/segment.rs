@@ -158,8 +158,8 @@ impl Index {
         HEADER_BYTES + entries * ENTRY_BYTES + 4
     }
 
-    /// Bytes to fetch for an index, from an object's first [`HEADER_BYTES`]; `None` where they are no
-    /// segment's, or say more than a segment can have: nothing vouches for them yet.
+    /// Bytes to fetch for an index, from an object's first [`HEADER_BYTES`]; `None` where they are
+    /// no segment's, or say more than a segment can have: nothing vouches for them yet.
     #[must_use]
     pub(crate) fn head_length(header: &[u8]) -> Option<usize> {
         let mut reader = Reader(header.get(..HEADER_BYTES)?);

@@ -7,6 +7,7 @@
 //! Invariant: a volume's uuid is drawn once and found in its map file and its superblock.
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
+mod ask;
 mod clones;
 mod files;
 mod folders;
@@ -32,9 +33,8 @@ use identities::Identities;
 pub(crate) use identities::{exchanged, exchanged_with};
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Key, Order,
-    Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, is_earlier,
-    is_right_below, prepare, read_map, temporary_of, volume_of,
+    CloudBacking, Compression, ConditionalPuts, FaultKind, HostError, Key, Order, Paths, Plan,
+    Store, Superblock, VolumeUuid, Watch, is_earlier, prepare, read_map, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -44,7 +44,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 pub(crate) use takeover::take_back;
 
 /// Whether a volume's path names an object store rather than a file: it looks like a URL. One that
@@ -208,19 +207,6 @@ impl OpenRemote for Prepared {
     }
 }
 
-/// Runs what waits for a store on a thread of its own, since the caller may be a runtime's.
-fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
-    let thread = std::thread::Builder::new().name("cloud-ask".to_owned());
-    let asking = thread.spawn(work).map_err(|cause| {
-        let cause = format!("no thread can be made to ask the store: {cause}");
-        Fault { kind: FaultKind::Retry, cause }
-    })?;
-    asking.join().map_err(|_| {
-        let cause = "asking the store broke off, as the log says".to_owned();
-        Fault { kind: FaultKind::Denied, cause }
-    })
-}
-
 impl CloudHomes {
     /// The homes of a node that will say who it is.
     #[must_use]
@@ -271,50 +257,6 @@ impl CloudHomes {
     fn node(&self) -> (NodeId, u32) {
         let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         node.expect("a node knows itself before it looks for homes")
-    }
-
-    /// Asks the store and waits, on a thread of its own, since the caller may be a runtime's. A
-    /// store that answers that it is busy is asked again for a moment.
-    fn ask(&self, store: &Store, request: Request) -> End {
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asked = on_thread(move || runtime.block_on(store.insist_for(request, PATIENCE)));
-        asked.unwrap_or_else(End::Failed)
-    }
-
-    /// What the store has at a volume's place.
-    fn superblock(&self, store: &Store) -> Result<Option<Superblock>, Fault> {
-        let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
-        match self.ask(store, request) {
-            End::Bytes(bytes, _) => Superblock::decode(&bytes).map(Some).ok_or_else(|| Fault {
-                kind: FaultKind::Device,
-                cause: "the superblock there is damaged or of a later version".to_owned(),
-            }),
-            End::Failed(fault) if fault.kind == FaultKind::NotFound => Ok(None),
-            End::Failed(fault) => Err(fault),
-            end => unreachable!("a get ends with bytes or a fault: {end:?}"),
-        }
-    }
-
-    /// A new volume's place must exist and hold no other volume's segments.
-    fn check_empty(&self, store: &Store) -> Result<(), String> {
-        const PREFIX: &str = "segments/";
-        match self.ask(store, Request::List { prefix: PREFIX.to_owned() }) {
-            End::Keys(keys) => {
-                // Another volume's place may be further below, and what uploads that were cut short
-                // left in a folder is no segment.
-                let is_segment =
-                    |key: &&String| is_right_below(key, PREFIX) && temporary_of(key).is_none();
-                match keys.iter().filter(is_segment).count() {
-                    0 => Ok(()),
-                    n => {
-                        Err(format!("there are {n} segments of a volume whose superblock is gone"))
-                    }
-                }
-            }
-            End::Failed(fault) => Err(fault.cause),
-            end => unreachable!("a list ends with keys or a fault: {end:?}"),
-        }
     }
 
     /// Which volume this is: what the node knows, else what the store says, else a new one.
@@ -415,7 +357,7 @@ impl CloudHomes {
         })
     }
 
-    /// Whether journals and maps of this node may lie where they are to.
+    /// Whether journals and maps of this node may lie where they do.
     fn claim_folders(&self) -> Result<(), (ReportKind, String)> {
         let folders = [self.config.journal_dir.as_path(), self.config.map_dir.as_path()];
         self.folders.claim(&self.dir, folders, self.node().0)

@@ -159,22 +159,16 @@ impl Away {
 fn a_journal_that_is_away_is_not_given_up() {
     let Some(world) = World::new() else { return };
     let journals = world.dir("journals");
-    let text =
-        |more: &str| world.options(&format!("journal_dir = \"{}\"\n{more}", journals.display()));
-    let start = || Node::start(&world.dir("a"), &text(""));
+    let start = || with_journals(&world, "");
     let node = start();
     World::create(&node, VOLUME, &World::url());
     let mut client = Client::open(&node);
     client.write(300);
     node.layby(&["volume", "drain", VOLUME]);
-    let write_locally = |client: &mut Client| {
-        world.link.cut(Cut::Refuse);
-        client.write(100);
-    };
-    write_locally(&mut client);
+    write_locally(&world, &mut client);
     node.kill9();
     world.link.restore();
-    let keep = ["volume", "delete", VOLUME, "--data", "keep"];
+    let keep = KEEP;
     let all = Away::new(&world.dir("a/cloud"));
     let away = Away::new(&journals);
     let node = start();
@@ -189,7 +183,7 @@ fn a_journal_that_is_away_is_not_given_up() {
     let mut client = client.reopen(&node);
     client.verify();
 
-    write_locally(&mut client);
+    write_locally(&world, &mut client);
     node.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
     node.kill9();
     let undelete = ["volume", "undelete", VOLUME];
@@ -209,19 +203,37 @@ fn a_journal_that_is_away_is_not_given_up() {
     let mut client = client.reopen(&node);
     client.verify();
     node.layby(&["volume", "drain", VOLUME]);
+    taken_while_its_journal_is_away(&world, node, client);
+}
 
-    write_locally(&mut client);
+const KEEP: [&str; 5] = ["volume", "delete", VOLUME, "--data", "keep"];
+
+/// A node whose journals lie in a folder of their own.
+fn with_journals(world: &World, more: &str) -> Node {
+    let journals = world.dir("journals");
+    let more = format!("journal_dir = \"{}\"\n{more}", journals.display());
+    Node::start(&world.dir("a"), &world.options(&more))
+}
+
+/// Writes that no store has.
+fn write_locally(world: &World, client: &mut Client) {
+    world.link.cut(Cut::Refuse);
+    client.write(100);
+}
+
+fn taken_while_its_journal_is_away(world: &World, node: Node, mut client: Client) {
+    let journals = world.dir("journals");
+    write_locally(world, &mut client);
     node.kill9();
     world.link.restore();
     let second = world.start("b");
     let take = ["volume", "create", VOLUME, "--path", &World::url(), "--take"];
     second.layby(&take);
     let away = Away::new(&journals);
-    let taking = text(&format!("takeover = [\"{VOLUME}\"]\n"));
-    let node = Node::start(&world.dir("a"), &taking);
+    let node = with_journals(world, &format!("takeover = [\"{VOLUME}\"]\n"));
     assert!(node.layby(&["volume", "list"]).contains("is not served"));
     world.ask("a", &take).assert_explains(&["1.journal` is missing"]);
-    world.ask("a", &keep).assert_explains(&["1.journal` is missing", "layby salvage"]);
+    world.ask("a", &KEEP).assert_explains(&["1.journal` is missing", "layby salvage"]);
     node.stop();
     away.put_back();
     let (dir, config) = (world.dir("a"), world.config("a"));
@@ -229,7 +241,7 @@ fn a_journal_that_is_away_is_not_given_up() {
     let (is_done, text) = world.run(&words);
     assert!(is_done && text.contains("of data"), "{text}");
     let _away = Away::new(&journals);
-    let node = start();
+    let node = with_journals(world, "");
     let gone = node.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
     assert!(gone.contains("forgot volume maps"), "{gone}");
 }

@@ -283,8 +283,8 @@ fn victims_that_die_first_are_let_go() {
 }
 
 /// Goal: objects whose reads are not answered keep no write of the volume waiting for long: their
-/// own blocks stay where they are, and all others go up and are cleaned. Method: a volume that lives
-/// in a few places of each segment, of which some, or all, fall silent; four times the volume
+/// own blocks stay where they are, and all others go up and are cleaned. Method: a volume that
+/// lives in a few places of each segment, of which some, or all, fall silent; four times the volume
 /// overwritten meanwhile, beside the time that it takes with a store that answers; then rest.
 #[test]
 fn silent_objects_stop_no_uploads() {

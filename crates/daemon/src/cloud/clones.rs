@@ -8,7 +8,8 @@
 //! Cost: some requests, and the snapshot's map twice over the link.
 //! Not for: bases in folders that another node serves, since puts there know no conditions.
 
-use super::{CloudHomes, on_thread};
+use super::CloudHomes;
+use super::ask::on_thread;
 use crate::catalog::VolumeRecord;
 use crate::config::{CloneSource, KeySource, Name};
 use crate::error::{Report, ReportKind};

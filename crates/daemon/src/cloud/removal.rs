@@ -4,8 +4,8 @@
 //! what the node keeps of the volume goes when nothing needs it any more.
 //! Invariant: a volume's journal and map stay as long as they hold what its store lacks, and it can
 //! come back. What another node, or another copy of this node's directory, has served since is not
-//! changed. A journal that is missing may be on a disk that is away: then nothing of the volume goes
-//! but by a command that gives its data up.
+//! changed. A journal that is missing may be on a disk that is away: then nothing of the volume
+//! goes but by a command that gives its data up.
 //! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
 use super::files::{Present, present, remove_files};
@@ -268,8 +268,8 @@ impl CloudHomes {
 }
 
 /// What to do about a deleted volume whose journal is missing.
-const MISSING: &str = "mount its disk, or set `journal_dir` and `map_dir` of [cloud] back and start \
-                       the node again; `layby restore --deleted` reads what the store has, and \
+const MISSING: &str = "mount its disk, or set `journal_dir` and `map_dir` of [cloud] back and \
+                       start the node again; `layby restore --deleted` reads what the store has, and \
                        `layby volume delete --data now` gives all up";
 
 /// What is missing where a node has the map of a volume alone.

@@ -57,9 +57,9 @@ pub struct OpenDisk {
     pub block_device: bool,
     /// Whether it is a block device that is write-protected.
     pub is_protected: bool,
-    /// Whether it lies in a FUSE file system. There the kernel may wait within a submission, although
-    /// it was asked not to, where the program has as many requests as it takes; and an asynchronous
-    /// direct write that is to be durable ends without asking the program for a sync.
+    /// Whether it lies in a FUSE file system. There the kernel may wait within a submission,
+    /// although it was asked not to, where the program has as many requests as it takes; and an
+    /// asynchronous direct write that is to be durable ends without asking the program for a sync.
     pub(super) is_fuse: bool,
 }
 

@@ -368,7 +368,7 @@ fn a_strict_start_is_refused() {
     }
 }
 
-/// A full level but for one slot, whose device refuses the page of each free slot; two slots retire.
+/// A full level but for one slot, whose device refuses each free slot's page; two slots retire.
 fn without_free_slots() -> (Bench, Slot) {
     let mut bench = Bench::new(0);
     let NvmGeometry { slot_count, physical, .. } = bench.geometry();
