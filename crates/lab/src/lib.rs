@@ -38,7 +38,7 @@ pub struct Options {
     /// How many seeds, counted up from `seed`; figures are medians. At least one.
     pub runs: u32,
     /// Vehicles of a recording instead of drawn ones.
-    pub stays: Option<Vec<Stay>>,
+    pub stays: Option<RecordedVehicles>,
     /// Other devices than the paper's; all need a price.
     pub devices: Option<PadsaDevices>,
     /// How many times smaller than the paper's the device is; each experiment has its own default.
@@ -68,6 +68,23 @@ impl RecordedTrace {
     pub fn new(name: String, records: Vec<Record>) -> Result<Self, Unfit> {
         streams::check(&records)?;
         Ok(RecordedTrace { name, records })
+    }
+}
+
+/// Recorded vehicles under which architectures can be told apart.
+#[derive(Clone, Debug)]
+pub struct RecordedVehicles {
+    stays: Vec<Stay>,
+}
+
+impl RecordedVehicles {
+    /// Vehicles in the order in which they arrive.
+    ///
+    /// # Errors
+    /// [`Unfit`] when there are none, or they are in sight for too short a time.
+    pub fn new(stays: Vec<Stay>) -> Result<Self, Unfit> {
+        padsa::check(&stays)?;
+        Ok(RecordedVehicles { stays })
     }
 }
 

@@ -20,6 +20,15 @@ pub enum Unfit {
         /// The most that is replayed.
         most: u32,
     },
+    /// A recording of no vehicles.
+    Vehicles,
+    /// A recording whose vehicles are in sight for too short a time.
+    Brief {
+        /// For how long at least one is.
+        in_sight: Nanos,
+        /// For how long one has to be.
+        least: Nanos,
+    },
     /// A link of too few intervals.
     Short {
         /// Those it has.
@@ -54,6 +63,14 @@ impl fmt::Display for Unfit {
                 pages.div_ceil(PAGES_PER_MIB),
                 least / PAGES_PER_MIB,
                 most / PAGES_PER_MIB
+            ),
+            Unfit::Vehicles => f.write_str("the recording holds no vehicles"),
+            Unfit::Brief { in_sight, least } => write!(
+                f,
+                "its vehicles are in sight for {} s; levels are sized by what they did, which \
+                 shows from {} s on",
+                in_sight.as_secs_f64(),
+                least.as_secs_f64()
             ),
             Unfit::Short { intervals, least } => write!(
                 f,

@@ -83,8 +83,8 @@ impl VehicleSpec {
 /// `tracksMeta.csv`, whatever else stands beside them.
 ///
 /// # Errors
-/// [`TraceError`] with the line where a column is missing, a number is none, a vehicle leaves
-/// before it arrives, or a line is longer than [`crate::LINE_BYTES_MAX`].
+/// [`TraceError`] with the line where headings or a column are missing, a number is none, a vehicle
+/// leaves before it arrives, or a line is longer than [`crate::LINE_BYTES_MAX`].
 pub fn tracks_meta(input: impl BufRead) -> Result<Vec<Stay>, TraceError> {
     let mut lines = NumberedLines::new(input);
     let mut places = None;
@@ -102,6 +102,11 @@ pub fn tracks_meta(input: impl BufRead) -> Result<Vec<Stay>, TraceError> {
             return Err(bad(Fault::value(Reason::Volumes, "tracks", stays.len() + 1, many)));
         }
         stays.push(stay(&columns, first, last).map_err(bad)?);
+    }
+    if places.is_none() {
+        let expected = "headings with `initialFrame` and `finalFrame`";
+        let fault = Fault::new(Reason::Truncated, "recording", b"", expected);
+        return Err(TraceError::bad(Place::Line(lines.number()), fault));
     }
     let begins = stays.iter().map(|stay| stay.arrives).min().unwrap_or_default();
     for stay in &mut stays {
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(stays[1], seconds(1_000_000_000, 9_000_000_000));
     }
 
-    /// Goal: a bad file is refused with its line. Method: one fault each.
+    /// Goal: a bad file is refused with its line. Method: one fault each; files without headings, too.
     #[test]
     fn bad_tracks_are_refused_with_their_line() {
         let head = "id,initialFrame,finalFrame\n";
@@ -182,6 +187,8 @@ mod tests {
             (format!("{head}1,3,3\n"), 2),
             (format!("{head}1,3,{}\n", u64::MAX), 2),
             (format!("{head}{long}\n"), 2),
+            (String::new(), 1),
+            ("\n\n".to_string(), 3),
         ] {
             let error = tracks_meta(text.as_bytes()).expect_err(&text);
             let begins = format!("line {line}: ");

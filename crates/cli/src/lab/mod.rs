@@ -19,9 +19,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use layby_daemon::error::{Report, ReportKind};
 use layby_lab::{
-    Choices, Document, Experiment, Options, Origin, RecordedLink, RecordedTrace, Unfit,
+    Choices, Document, Experiment, Options, Origin, RecordedLink, RecordedTrace, RecordedVehicles,
+    Unfit,
 };
-use layby_trace::{ReadOptions, Reader, Stay, TraceError, read_link, tracks_meta};
+use layby_trace::{ReadOptions, Reader, TraceError, read_link, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -297,13 +298,18 @@ fn unfit(error: String, cause: Unfit) -> Report {
 }
 
 /// The vehicles of a highD recording.
-fn recording(path: &Path) -> Result<Vec<Stay>, Report> {
+fn recording(path: &Path) -> Result<RecordedVehicles, Report> {
     let opened = std::fs::File::open(input::place(path));
     let opened = opened.map_err(|cause| TraceError::Open { path: path.to_path_buf(), cause });
-    opened.and_then(|file| tracks_meta(BufReader::new(file))).map_err(|cause| {
+    let read = opened.and_then(|file| tracks_meta(BufReader::new(file)));
+    let stays = read.map_err(|cause| {
         failed(format!("cannot read the recording `{}`", path.display()), &cause)
             .state("nothing was run or written")
             .hint("--tracks takes a `tracksMeta.csv` of the highD data set")
+    })?;
+    RecordedVehicles::new(stays).map_err(|cause| {
+        unfit(format!("cannot run the vehicles of `{}`", path.display()), cause)
+            .hint("take a longer recording, or leave --tracks out: vehicles are drawn then")
     })
 }
 
@@ -395,5 +401,23 @@ mod tests {
             let words = lines.join(" ");
             assert!(words.split_whitespace().eq(text.split_whitespace()), "{lines:?}");
         }
+    }
+
+    /// Goal: a recording of nothing is refused as the help says: 2 where it shows nothing, 3 where
+    /// it is no recording. Method: headings alone, a vehicle of one frame, an empty file, and one
+    /// vehicle of a minute.
+    #[test]
+    fn recordings_of_nothing_are_refused() {
+        let work = tempfile::TempDir::new().expect("a temporary folder");
+        let path = work.path().join("tracks.csv");
+        let refused = |text: &str| {
+            std::fs::write(&path, text).expect("the folder takes files");
+            recording(&path).err().map(|report| report.kind)
+        };
+        let head = "id,initialFrame,finalFrame\n";
+        assert_eq!(refused(head), Some(ReportKind::Invalid));
+        assert_eq!(refused(&format!("{head}1,0,1\n")), Some(ReportKind::Invalid));
+        assert_eq!(refused(""), Some(ReportKind::Corrupt));
+        assert_eq!(refused(&format!("{head}1,0,1500\n")), None);
     }
 }

@@ -24,6 +24,11 @@ pub(crate) fn figure(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "–".to_owned() }
 }
 
+/// The same with its sign.
+pub(crate) fn signed(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:+.digits$}") } else { "–".to_owned() }
+}
+
 /// A table; the first column is text, the others are aligned as numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {

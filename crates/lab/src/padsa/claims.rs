@@ -13,6 +13,7 @@ use super::paper::{
     WORKLOADS,
 };
 use super::{Results, place};
+use crate::document::{extent, figure, signed};
 use crate::{Claim, Expected, Measurement, Unit};
 use layby_sim::fleet::Architecture;
 use layby_sim::fleet::Architecture::{Etica, Layby, Padsa, Shared};
@@ -75,7 +76,7 @@ fn everyone(results: &Results, baseline: Architecture) -> Measurement {
         .map(|row| change(row[place(baseline)].read[ALL], row[place(Padsa)].read[ALL]))
         .collect();
     let better = changes.iter().filter(|change| **change < 0.0).count();
-    let cells: Vec<String> = changes.iter().map(|change| format!("{change:+.2} %")).collect();
+    let cells: Vec<String> = changes.iter().map(|change| signed(*change, 2) + " %").collect();
     Measurement::new(
         format!("Fig. 7: all services' mean read latency, PADSA against {}", baseline.name()),
         "better in all four",
@@ -109,7 +110,7 @@ fn endurance(claims: &mut Vec<Claim>, results: &Results, baseline: Architecture)
         let ratios = results
             .iter()
             .map(|row| row[place(baseline)].worn[level] / row[place(Padsa)].worn[level]);
-        ratios.fold(0.0, f64::max)
+        extent(ratios).map_or(f64::NAN, |(_, greatest)| greatest)
     };
     for (level, name) in [(0, "NVM"), (1, "SSD")] {
         let what =
@@ -131,7 +132,7 @@ fn equal_cost(costs: &Costs) -> Vec<Measurement> {
         for (objective, counted) in ["reads", "reads and writes"].into_iter().enumerate() {
             let found: Vec<f64> = rows.iter().map(|row| gains(row)[objective]).collect();
             let wins = found.iter().filter(|gain| **gain < 0.0).count();
-            let cells: Vec<String> = found.iter().map(|gain| format!("{gain:+.1} %")).collect();
+            let cells: Vec<String> = found.iter().map(|gain| signed(*gain, 1) + " %").collect();
             all.push(Measurement::new(
                 format!("Fig. 3: three levels against the better two, {budget} %, {counted}"),
                 "better for all four exponents, most at 1.2",
@@ -142,17 +143,18 @@ fn equal_cost(costs: &Costs) -> Vec<Measurement> {
     all
 }
 
+/// The least and the greatest; no numbers where there is none.
+fn range(figures: impl Iterator<Item = f64>) -> (f64, f64) {
+    extent(figures).unwrap_or((f64::NAN, f64::NAN))
+}
+
 /// What this project's own allocation does.
 fn beyond(results: &Results) -> Vec<Measurement> {
-    let range = |figures: Vec<f64>| {
-        let least = figures.iter().copied().fold(f64::MAX, f64::min);
-        (least, figures.into_iter().fold(f64::MIN, f64::max))
-    };
     let changes = |from: Architecture, side: usize| {
         let of =
             |row: &[Figures]| change(row[place(from)].both[side], row[place(Layby)].both[side]);
-        let (least, greatest) = range(results.iter().map(|row| of(row)).collect());
-        format!("{least:+.2} to {greatest:+.2} %")
+        let (least, greatest) = range(results.iter().map(|row| of(row)));
+        format!("{} to {} %", signed(least, 2), signed(greatest, 2))
     };
     let mut all = vec![Measurement::new(
         "Layby: critical services against PADSA, reads and writes, A to D",
@@ -165,10 +167,10 @@ fn beyond(results: &Results) -> Vec<Measurement> {
     }));
     for (level, name) in [(0, "NVM"), (1, "SSD")] {
         let of = |row: &[Figures]| row[place(Layby)].worn[level] / row[place(Padsa)].worn[level];
-        let (least, greatest) = range(results.iter().map(|row| of(row)).collect());
+        let (least, greatest) = range(results.iter().map(|row| of(row)));
         let what = format!("Layby: blocks written to {name} against PADSA, A to D");
         let digits = if greatest < 1.0 { 3 } else { 1 };
-        let found = format!("{least:.digits$} to {greatest:.digits$} times");
+        let found = format!("{} to {} times", figure(least, digits), figure(greatest, digits));
         all.push(Measurement::new(what, "", found));
     }
     all

@@ -1,7 +1,8 @@
 //! From what a run counted to the figures that the paper prints.
 //!
 //! How: services are summed by side, times divided by blocks; medians are taken figure by figure.
-//! Invariant: a figure about nothing is zero, never no number. Cost: a pass over the services.
+//! Invariant: a figure about nothing is no number, so that it is shown as a dash and no claim of it
+//! holds. Cost: a pass over the services.
 
 use super::road::{Side, Sums};
 use layby_trace::Service;
@@ -21,7 +22,7 @@ pub(super) struct Figures {
     pub(super) found: [f64; 4],
     /// Blocks written to NVM and to SSD.
     pub(super) worn: [f64; 2],
-    /// Mean of reads and writes of S4 alone; zero where it does not run.
+    /// Mean of reads and writes of S4 alone; no number where it does not run.
     pub(super) other: f64,
 }
 
@@ -30,11 +31,13 @@ const SIDES: [Side; 3] = [Side::Critical, Side::Normal, Side::All];
 impl Figures {
     pub(super) fn of(sums: &Sums) -> Figures {
         let sides = SIDES.map(|side| sums.side(side));
-        let ratio = |time: f64, blocks: u64| time / (blocks.max(1) as f64);
         let mut figures = Figures {
             read: std::array::from_fn(|i| ratio(sides[i].read_ns, sides[i].blocks_read())),
             write: std::array::from_fn(|i| ratio(sides[i].write_ns, sides[i].blocks_written())),
-            hits: std::array::from_fn(|i| sides[i].hit_ratio()),
+            hits: std::array::from_fn(|i| {
+                let reads = sides[i].blocks_read();
+                ratio((reads - sides[i].misses) as f64, reads)
+            }),
             worn: [1, 2].map(|level| sums.report.levels[level].writes as f64),
             ..Figures::default()
         };
@@ -45,7 +48,7 @@ impl Figures {
             figures.found[level] = ratio(critical.hits[level] as f64, reads);
         }
         figures.found[3] = ratio(critical.misses as f64, reads);
-        figures.other = sums.services.get(&Service::Other).map_or(0.0, both);
+        figures.other = sums.services.get(&Service::Other).map_or(f64::NAN, both);
         figures
     }
 
@@ -68,12 +71,16 @@ impl Figures {
     }
 }
 
-fn both(report: &layby_sim::levels::VolumeReport) -> f64 {
-    let blocks = report.blocks_read() + report.blocks_written();
-    (report.read_ns + report.write_ns) / (blocks.max(1) as f64)
+/// What comes to each of `blocks`; no number where there are none.
+fn ratio(sum: f64, blocks: u64) -> f64 {
+    if blocks == 0 { f64::NAN } else { sum / blocks as f64 }
 }
 
-/// The change from `base` to `value`, in percent.
+fn both(report: &layby_sim::levels::VolumeReport) -> f64 {
+    ratio(report.read_ns + report.write_ns, report.blocks_read() + report.blocks_written())
+}
+
+/// The change from `base` to `value`, in percent; no number where `base` is nothing.
 pub(super) fn change(base: f64, value: f64) -> f64 {
     (value / base - 1.0) * 100.0
 }

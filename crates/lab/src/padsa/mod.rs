@@ -15,7 +15,7 @@ mod sections;
 
 pub use road::{Road, Side, Sums, drive};
 
-use crate::{Document, Options, Progress, parallel, seeds_of};
+use crate::{Document, Options, Progress, RecordedVehicles, Unfit, parallel, seeds_of};
 use figures::Figures;
 use layby_sim::fleet::Architecture;
 use layby_sim::levels::PadsaDevices;
@@ -38,6 +38,10 @@ const PERIOD: Nanos = Nanos::from_secs(10);
 /// Blocks of the unit of shares.
 const UNIT_BLOCKS: u32 = 32;
 
+/// Time in sight from which a recording shows something: levels are sized once, by what services
+/// did until then, and serve as long after it.
+const IN_SIGHT_MIN: Nanos = Nanos(2 * PERIOD.0);
+
 /// By workload and architecture, each in its order.
 type Results = [[Figures; Architecture::ALL.len()]; WORKLOADS.len()];
 
@@ -58,6 +62,21 @@ pub fn road(seed: u64, stays: Option<&[Stay]>) -> Road {
         period: PERIOD,
         unit_blocks: UNIT_BLOCKS,
         seed,
+    }
+}
+
+/// Whether vehicles, in the order in which they arrive, are in sight for long enough.
+pub(crate) fn check(stays: &[Stay]) -> Result<(), Unfit> {
+    let (mut in_sight, mut until) = (Nanos::ZERO, Nanos::ZERO);
+    for stay in stays {
+        let from = stay.arrives.max(until);
+        until = stay.leaves.max(until);
+        in_sight = in_sight.saturating_add(until.since(from));
+    }
+    match stays {
+        [] => Err(Unfit::Vehicles),
+        _ if in_sight < IN_SIGHT_MIN => Err(Unfit::Brief { in_sight, least: IN_SIGHT_MIN }),
+        _ => Ok(()),
     }
 }
 
@@ -98,8 +117,8 @@ impl Step {
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
     let devices = options.devices.clone().unwrap_or_default();
-    let with_devices =
-        |seed| Road { devices: devices.clone(), ..road(seed, options.stays.as_deref()) };
+    let stays = options.stays.as_ref().map(|RecordedVehicles { stays }| stays.as_slice());
+    let with_devices = |seed| Road { devices: devices.clone(), ..road(seed, stays) };
     let roads: Vec<Road> = parallel::seeds(options).into_iter().map(with_devices).collect();
     let steps = Step::all();
     let items: Vec<(&Road, Step)> =

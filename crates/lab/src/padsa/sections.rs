@@ -11,6 +11,7 @@ use super::paper::{
     WORKLOADS,
 };
 use super::{PERIOD, Results, SMALL_FOOTPRINT, SMALL_PER_SECOND, SSD_BLOCKS, UNIT_BLOCKS, place};
+use crate::document::{figure, signed};
 use crate::{Chart, Options, Section, Series, Table};
 use layby_sim::device::Model;
 use layby_sim::fleet::Architecture::{self, Etica, Padsa, Shared};
@@ -49,7 +50,7 @@ fn parameters(options: &Options) -> Section {
         }
     }
     let vehicles = match &options.stays {
-        Some(stays) => format!("{} of a recording", stays.len()),
+        Some(recorded) => format!("{} of a recording", recorded.stays.len()),
         None => "four at once on average, each 10 to 20 s; arrivals for 60 s".into(),
     };
     say("vehicles", vehicles);
@@ -125,9 +126,9 @@ fn equal_cost(costs: &Costs) -> Section {
     for (budget, rows) in BUDGETS_PERCENT.iter().zip(costs) {
         for (exponent, row) in EXPONENTS.iter().zip(rows) {
             let mut cells = vec![format!("{budget}, {exponent}")];
-            cells.extend(row.iter().map(|means| format!("{:.1}", means[1] / 1000.0)));
+            cells.extend(row.iter().map(|means| figure(means[1] / 1000.0, 1)));
             let [reads, both] = gains(row);
-            cells.extend([both, reads].map(|gain| format!("{gain:+.1}")));
+            cells.extend([both, reads].map(|gain| signed(gain, 1)));
             table.push(cells);
         }
     }
@@ -179,8 +180,7 @@ fn latency(results: &Results) -> Section {
         change(row[place(baseline)].read[side], row[place(Padsa)].read[side])
     };
     for (index, (workload, row)) in WORKLOADS.iter().zip(results).enumerate() {
-        let ours =
-            |side| [Shared, Etica].map(|baseline| format!("{:+.1}", gain(row, baseline, side)));
+        let ours = |side| [Shared, Etica].map(|baseline| signed(gain(row, baseline, side), 1));
         let mut cells = vec![format!("{workload:?}"), format!("{:+.0}", CRITICAL_PERCENT[index])];
         cells.extend(ours(0));
         cells.push(format!("{:+.1}", NORMAL_PERCENT[index]));
@@ -219,7 +219,7 @@ fn hits(results: &Results) -> Section {
     columns.extend(Architecture::ALL.iter().map(|a| format!("{} (%)", a.name())));
     let mut table = Table { columns, rows: Vec::new() };
     for (workload, row) in WORKLOADS.iter().zip(results) {
-        let cells = row.iter().map(|figures| format!("{:.1}", figures.hits[0] * 100.0));
+        let cells = row.iter().map(|figures| figure(figures.hits[0] * 100.0, 1));
         table.push(std::iter::once(format!("{workload:?}")).chain(cells).collect());
     }
     Section {
@@ -236,9 +236,9 @@ fn hits(results: &Results) -> Section {
     }
 }
 
-fn chart_of(results: &Results, axis: &str, figure: &dyn Fn(&Figures) -> f64) -> Chart {
+fn chart_of(results: &Results, axis: &str, of: &dyn Fn(&Figures) -> f64) -> Chart {
     let all = Architecture::ALL.iter().enumerate();
-    let series = all.map(|(i, a)| series(a.name(), results.iter().map(|row| figure(&row[i]))));
+    let series = all.map(|(i, a)| series(a.name(), results.iter().map(|row| of(&row[i]))));
     Chart {
         axis: axis.into(),
         across: "workload".into(),
@@ -254,7 +254,7 @@ fn distribution(results: &Results) -> Section {
     for (workload, row) in WORKLOADS.iter().zip(results) {
         for (architecture, figures) in Architecture::ALL.iter().zip(row) {
             let mut cells = vec![format!("{workload:?}, {}", architecture.name())];
-            cells.extend(figures.found.iter().map(|part| format!("{:.1}", part * 100.0)));
+            cells.extend(figures.found.iter().map(|part| figure(part * 100.0, 1)));
             table.push(cells);
         }
     }
@@ -280,7 +280,7 @@ fn endurance(results: &Results) -> Section {
         for (architecture, figures) in Architecture::ALL.iter().zip(row) {
             let mut cells = vec![format!("{workload:?}, {}", architecture.name())];
             cells.extend(figures.worn.iter().map(|blocks| format!("{blocks:.0}")));
-            cells.extend([0, 1].map(|i| format!("{:.2}", base[i] / figures.worn[i])));
+            cells.extend([0, 1].map(|i| figure(base[i] / figures.worn[i], 2)));
             table.push(cells);
         }
     }
@@ -312,7 +312,7 @@ fn both(results: &Results) -> Section {
         "critical writes (µs)",
         "normal writes (µs)",
     ]);
-    let us = |ns: f64| format!("{:.2}", ns / 1000.0);
+    let us = |ns: f64| figure(ns / 1000.0, 2);
     for (workload, row) in WORKLOADS.iter().zip(results) {
         for (architecture, figures) in Architecture::ALL.iter().zip(row) {
             let mut cells = vec![format!("{workload:?}, {}", architecture.name())];

@@ -1,7 +1,7 @@
 //! The experiment's shape, on a road that is small enough for every test run.
 
 use super::*;
-use crate::{Claim, Experiment};
+use crate::{Claim, Experiment, Unfit};
 use Architecture::{Layby, Padsa, Shared};
 
 /// A sixteenth of the experiment's node and pace, for a quarter of its time.
@@ -114,4 +114,49 @@ fn other_devices_are_told() {
     assert!(told.html().contains("read 6.25 µs"));
     let usual = document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
     assert!(usual.source.contains("Table I") && !usual.html().contains("not the paper"));
+}
+
+/// Goal: a figure about nothing is a dash, in cells, measurements and claims. Method: a road of one
+/// vehicle in sight for a frame, on which services hardly begin, and one without vehicles.
+#[test]
+fn figures_about_nothing_are_dashes() {
+    let frame = layby_trace::Stay { arrives: Nanos::ZERO, leaves: Nanos::from_millis(40) };
+    for stays in [vec![frame], vec![]] {
+        let road = Road { stays, ..small_road(1) };
+        let of = |workload: usize, architecture: usize| {
+            Figures::of(&drive(&road, WORKLOADS[workload], Architecture::ALL[architecture]))
+        };
+        let results = std::array::from_fn(|row| std::array::from_fn(|at| of(row, at)));
+        let found = document(&crate::Options::default(), &results, &cost::Costs::default());
+        let measured = found.measurements.iter().map(|one| one.found.clone());
+        let claims = found.claims.iter().map(Claim::found);
+        let rows = found.sections.iter().filter_map(|section| section.table.as_ref());
+        let cells = rows.flat_map(|table| table.rows.iter().flatten().cloned());
+        let all: Vec<String> = measured.chain(claims).chain(cells).collect();
+        for cell in &all {
+            assert!(!cell.contains("NaN") && !cell.contains("inf"), "{cell}");
+            assert!(cell.chars().count() < 200, "{cell}");
+        }
+        assert!(all.iter().filter(|cell| cell.contains('–')).count() > 10);
+        let nothing = |what: &str| {
+            let claim = found.claims.iter().find(|claim| claim.what().contains(what));
+            claim.is_some_and(|claim| claim.found() == "–" && !claim.holds())
+        };
+        assert!(!road.stays.is_empty() || nothing("most endurance of SSD") && nothing("Fig. 8"));
+    }
+}
+
+/// Goal: a recording without vehicles, or too short for a sizing and what follows it, is refused.
+/// Method: none, one frame, ten seconds by four vehicles at once, twenty by two with a gap.
+#[test]
+fn recordings_that_show_nothing_are_refused() {
+    let stay =
+        |from, until| Stay { arrives: Nanos::from_secs(from), leaves: Nanos::from_secs(until) };
+    let refused = |stays: &[Stay]| crate::RecordedVehicles::new(stays.to_vec()).err();
+    let frame = Stay { arrives: Nanos::ZERO, leaves: Nanos::from_millis(40) };
+    let brief = |in_sight| Some(Unfit::Brief { in_sight, least: Nanos::from_secs(20) });
+    assert_eq!(refused(&[]), Some(Unfit::Vehicles));
+    assert_eq!(refused(&[frame]), brief(frame.leaves));
+    assert_eq!(refused(&[stay(0, 10); 4]), brief(Nanos::from_secs(10)));
+    assert_eq!(refused(&[stay(0, 10), stay(2, 5), stay(90, 100)]), None);
 }

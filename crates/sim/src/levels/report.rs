@@ -56,7 +56,7 @@ impl VolumeReport {
     /// The part of the blocks read that some level had; zero when nothing was read.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
-        1.0 - self.misses as f64 / (self.blocks_read().max(1) as f64)
+        (self.blocks_read() - self.misses) as f64 / (self.blocks_read().max(1) as f64)
     }
 
     /// Adds another volume's blocks and times; quantiles stay.
@@ -307,4 +307,20 @@ fn measured(report: &mut VolumeReport, latency: &Latency) {
     report.write_ns = latency.write_ns;
     report.read_ns_quantiles = quantiles(&latency.read);
     report.write_ns_quantiles = quantiles(&latency.write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a volume that nothing was read of has no hits. Method: none read, hits alone, both.
+    #[test]
+    fn nothing_read_is_no_hit() {
+        let ratio = |hit: u64, misses: u64| {
+            let mut report = VolumeReport { misses, ..VolumeReport::default() };
+            report.hits[0] = hit;
+            report.hit_ratio()
+        };
+        assert_eq!([ratio(0, 0), ratio(0, 3), ratio(3, 0), ratio(1, 3)], [0.0, 0.0, 1.0, 0.25]);
+    }
 }
