@@ -174,9 +174,9 @@ impl Found {
 }
 
 fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Document {
-    let devices = match options.devices {
-        Some(_) => "other devices than the paper's, so its figures need not be met",
-        None => "the devices of Table I",
+    let devices = match sections::has_other_devices(options) {
+        true => "other devices than the paper's, so its figures need not be met",
+        false => "the devices of Table I",
     };
     Document {
         title: "PADSA: storage caching that knows which services are safety-critical".into(),

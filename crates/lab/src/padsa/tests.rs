@@ -160,3 +160,32 @@ fn recordings_that_show_nothing_are_refused() {
     assert_eq!(refused(&[stay(0, 10); 4]), brief(Nanos::from_secs(10)));
     assert_eq!(refused(&[stay(0, 10), stay(2, 5), stay(90, 100)]), None);
 }
+
+/// Goal: texts follow from devices and figures. Method: the paper's devices with an SSD that is dear
+/// and fast, and costs under which two levels win everywhere.
+#[test]
+fn texts_follow_from_devices_and_figures() {
+    let mut devices = PadsaDevices::default();
+    let ssd = &mut devices.levels[2];
+    (ssd.read, ssd.write) = (Nanos::from_micros(1), Nanos::from_micros(2));
+    ssd.dollars_per_tb = 100_000;
+    let costs = [[[[1.0; 2], [2.0; 2], [3.0; 2]]; 4]; 4];
+    let text = |devices: Option<PadsaDevices>| {
+        let options = crate::Options { devices, ..crate::Options::default() };
+        let found = document(&options, &Results::default(), &costs);
+        let words = found.sections.iter().flat_map(|section| section.text.clone());
+        let rows = found.sections.iter().filter_map(|section| section.table.clone());
+        let cells = rows.flat_map(|table| table.rows.into_iter().map(|row| row.join(": ")));
+        words.chain(cells).collect::<Vec<_>>().join("\n")
+    };
+    let (other, usual) = (text(Some(devices)), text(None));
+    for said in ["SSD, not the paper's: read 1 µs", "0.112 times as much", "takes 4.00 times"] {
+        assert!(other.contains(said) && !usual.contains(said), "{said}: {other}");
+    }
+    for said in ["costs 3.5 times", "takes 400 times as long"] {
+        assert!(usual.contains(said) && !other.contains(said), "{said}: {usual}");
+    }
+    assert_eq!(other.matches("not the paper's").count(), 1, "{other}");
+    assert!(!usual.contains("not the paper's"), "{usual}");
+    assert!(other.contains("0 at 5 %, 0 at 10 %") && !other.contains("is what 10 % shows"));
+}
