@@ -6,7 +6,7 @@
 //! Invariant: a claim that does not hold is listed like one that does. Cost: none.
 //! Not for: why; the sections say that.
 
-use super::cost::{BUDGETS_PERCENT, Costs, Means};
+use super::cost::{BUDGETS_PERCENT, Costs, Means, OBJECTIVES};
 use super::figures::{Figures, change};
 use super::paper::{
     CRITICAL_PERCENT, ENDURANCE_RATIO, EXPONENTS, HITS_POINTS, NORMAL_PERCENT, UPPER_HITS_POINTS,
@@ -129,7 +129,7 @@ pub(super) fn gains(row: &Means) -> [f64; 2] {
 fn equal_cost(costs: &Costs) -> Vec<Measurement> {
     let mut all: Vec<Measurement> = Vec::new();
     for (rows, budget) in costs.iter().zip(BUDGETS_PERCENT) {
-        for (objective, counted) in ["reads", "reads and writes"].into_iter().enumerate() {
+        for (objective, counted) in OBJECTIVES.into_iter().enumerate() {
             let found: Vec<f64> = rows.iter().map(|row| gains(row)[objective]).collect();
             let wins = found.iter().filter(|gain| **gain < 0.0).count();
             let cells: Vec<String> = found.iter().map(|gain| signed(*gain, 1) + " %").collect();

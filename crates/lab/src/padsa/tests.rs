@@ -187,5 +187,27 @@ fn texts_follow_from_devices_and_figures() {
     }
     assert_eq!(other.matches("not the paper's").count(), 1, "{other}");
     assert!(!usual.contains("not the paper's"), "{usual}");
-    assert!(other.contains("0 at 5 %, 0 at 10 %") && !other.contains("is what 10 % shows"));
+    assert!(other.contains("0 at 5 %, 0 at 10 %, 0") && !other.contains("is what 10 % shows"));
+}
+
+/// Goal: Fig. 3 is told and drawn by both objectives at every budget: the paper's Eq. 2 counts reads
+/// alone, and does not say which budget. Method: made-up costs that three levels win by one only.
+#[test]
+fn both_objectives_are_told_and_drawn() {
+    let costs = [[[[2.0, 2.0], [2.0, 2.0], [3.0, 1.0]]; 4]; 4];
+    let found = document(&crate::Options::default(), &Results::default(), &costs);
+    let section = found.sections.iter().find(|section| section.heading.starts_with("Fig. 3"));
+    let section = section.expect("it is there");
+    let text = section.text.join(" ");
+    assert!(text.contains("by reads alone, they win for 0 at 5 %, 0 at 10 %, 0 at 15 %"), "{text}");
+    assert!(text.contains("by reads and writes for 4 at 5 %, 4 at 10 %"), "{text}");
+    let chart = section.chart.as_ref().expect("it has one");
+    assert_eq!(chart.groups.len(), cost::BUDGETS_PERCENT.len() * paper::EXPONENTS.len());
+    for (series, (name, gain)) in
+        chart.series.iter().zip([("reads", 50.0), ("reads and writes", -50.0)])
+    {
+        assert_eq!((series.name.as_str(), series.values.len()), (name, chart.groups.len()));
+        assert!(series.values.iter().all(|value| *value == gain), "{series:?}");
+    }
+    assert_eq!(chart.series.len(), 2);
 }
