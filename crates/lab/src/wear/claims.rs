@@ -68,13 +68,18 @@ fn amplification(claims: &mut Vec<Claim>, results: &Results) {
     ratio(claims, "Fig. 2: largest write amplification, PWL(50)", AMPLIFICATION_MOST, most.all);
     let leveling = Expected::effect(AMPLIFICATION_LEVELING, 0.0, Unit::Times);
     claims.push(Claim::new("Fig. 2: of which wear levelling", leveling, most.leveling));
-    let wakes = windows.iter().position(|window| window.leveling > AWAKE);
-    let wakes = wakes.map_or(f64::NAN, |at| f64::from(at as u32 * WINDOW));
+    let wakes = wakes(&row[PROGRESSIVE]);
     // A leveler that never slept would be awake at zero.
     let asleep = Expected::effect(f64::from(PROGRESSIVE_WAKES), 0.0, Unit::DriveWrites);
     claims.push(Claim::new("Fig. 2: how long PWL(50) sleeps", asleep, wakes));
     let twice = row[DUAL_POOL].whole.all / row[DUAL_POOL_WIDE].whole.all;
     ratio(claims, "Fig. 2: data written, DP(5) to DP(10)", DUAL_POOL_RATIO, twice);
+}
+
+/// Drive writes before the first window in which a leveler is awake; no number where it never is.
+pub(super) fn wakes(aged: &Aged) -> f64 {
+    let awake = aged.windows.iter().position(|window| window.leveling > AWAKE);
+    awake.map_or(f64::NAN, |at| f64::from(at as u32 * WINDOW))
 }
 
 fn anomaly(results: &Results) -> Vec<Measurement> {
