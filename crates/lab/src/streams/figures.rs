@@ -10,6 +10,7 @@ use super::policy::{
     Part, Scale, Sfr, SfrParameters, StreamNumber, StreamPolicy, Training, Write,
 };
 use super::workloads::PAGE_SECTORS;
+use std::collections::BTreeSet;
 
 /// `AutoStream`'s smallest chunk: as fine as the extents of our workloads.
 pub(super) const CHUNK_FINE: u32 = SfrParameters::CHUNK_SECTORS_MIN;
@@ -58,9 +59,9 @@ pub(super) struct Figures {
     pub(super) chosen_streams: f64,
     /// What the training part was like.
     pub(super) attributes: Attributes,
-    /// What the code chooses by these.
-    pub(super) measured: FeatureSet,
-    /// What that costs, in tenths.
+    /// What the code chooses by these: a set, or those of several seeds, in order.
+    pub(super) measured: Vec<FeatureSet>,
+    /// What each seed's own choice costs, in tenths.
     pub(super) by_code: f64,
 }
 
@@ -77,9 +78,15 @@ impl Figures {
         let both = FeatureSet::all().zip(self.sets);
         both.min_by(|one, other| one.1.total_cmp(&other.1)).expect("there are sets")
     }
-    /// Medians, field by field; attributes and what the code chooses by them are the first's.
+    /// What the code chooses: every set that it chose under some seed.
+    pub(super) fn chosen_by_code(&self) -> String {
+        self.measured.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+    /// Medians, field by field.
     pub(super) fn median(runs: &[Figures]) -> Figures {
         let of = |figure: &dyn Fn(&Figures) -> f64| crate::median::median(runs.iter().map(figure));
+        let measured: BTreeSet<FeatureSet> =
+            runs.iter().flat_map(|run| run.measured.iter().copied()).collect();
         Figures {
             none: of(&|run| run.none),
             schemes: std::array::from_fn(|place| of(&|run| run.schemes[place])),
@@ -87,7 +94,14 @@ impl Figures {
             chosen_binary: of(&|run| run.chosen_binary),
             chosen_streams: of(&|run| run.chosen_streams),
             by_code: of(&|run| run.by_code),
-            ..runs[0].clone()
+            attributes: Attributes {
+                autocorrelation: of(&|run| run.attributes.autocorrelation),
+                random_percent: of(&|run| run.attributes.random_percent),
+                gigabytes_per_day: of(&|run| run.attributes.gigabytes_per_day),
+                size_sectors: of(&|run| run.attributes.size_sectors),
+                reuse: of(&|run| run.attributes.reuse),
+            },
+            measured: measured.into_iter().collect(),
         }
     }
 }
@@ -156,7 +170,7 @@ impl Bench<'_> {
             chosen_binary: self.fios(&binary, chosen).0 / none,
             chosen_streams: f64::from(chosen_streams),
             attributes: decimal.attributes(),
-            measured,
+            measured: vec![measured],
         }
     }
     fn scheme(&self, scheme: Scheme, binary: &Training) -> f64 {

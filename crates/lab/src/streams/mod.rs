@@ -65,7 +65,7 @@ struct Apart {
 }
 
 /// A recorded trace.
-#[derive(Clone)]
+#[derive(Clone, Debug, Default)]
 struct Recording {
     name: String,
     figures: Figures,
@@ -165,7 +165,7 @@ fn measure(options: &Options, size: &Size, progress: &mut dyn FnMut(Progress)) -
 }
 
 impl Results {
-    /// Medians, figure by figure; recordings are the first's. Panics when there is nothing.
+    /// Medians, figure by figure. Panics when there is nothing.
     fn median(seeds: &[Results]) -> Results {
         let row = |at: usize| {
             Figures::median(&seeds.iter().map(|seed| seed.rows[at].clone()).collect::<Vec<_>>())
@@ -182,6 +182,17 @@ impl Results {
                 best: of(|one| one.best),
             }
         };
+        let recording = |at: usize| {
+            let all: Vec<&Recording> = seeds.iter().map(|seed| &seed.recordings[at]).collect();
+            Recording {
+                figures: Figures::median(
+                    &all.iter().map(|one| one.figures.clone()).collect::<Vec<_>>(),
+                ),
+                passes: crate::median::median(all.iter().map(|one| one.passes)),
+                // Name, pages and writes are the trace's own.
+                ..all[0].clone()
+            }
+        };
         let chunk = |row: usize, at: usize| {
             crate::median::median(seeds.iter().map(|seed| seed.chunks[row][at]))
         };
@@ -190,7 +201,7 @@ impl Results {
             rows: (0..seeds[0].rows.len()).map(row).collect(),
             apart: (0..seeds[0].apart.len()).map(apart).collect(),
             chunks: (0..seeds[0].chunks.len()).map(chunks).collect(),
-            recordings: seeds[0].recordings.clone(),
+            recordings: (0..seeds[0].recordings.len()).map(recording).collect(),
         }
     }
 }
