@@ -6,7 +6,7 @@
 //! Cost: no allocation per line.
 
 use crate::error::{Fault, Place, Reason, Skipped, TraceError};
-use crate::format::Format;
+use crate::format::{Format, UTF8_MARK};
 use crate::guard::{Faults, Guard};
 use crate::input::{LINE_BYTES_MAX, Line, Source};
 use crate::record::{BATCH_RECORDS_MAX, Reader, Record, Unit};
@@ -107,7 +107,8 @@ impl<R: Read, L: Lines> Reader for Text<R, L> {
     }
 }
 
-/// Lines that count themselves and never grow beyond bounds.
+/// Lines that count themselves and never grow beyond bounds. A byte order mark before the first is
+/// no part of it.
 pub(crate) struct NumberedLines<R> {
     input: R,
     line: Vec<u8>,
@@ -136,6 +137,9 @@ impl<R: BufRead> NumberedLines<R> {
             let count = read.map_err(|cause| TraceError::Read { offset: self.offset, cause })?;
             self.number += 1;
             self.offset += count as u64;
+            if self.number == 1 && self.line.starts_with(UTF8_MARK) {
+                self.line.drain(..UTF8_MARK.len());
+            }
             if self.line.len() > LINE_BYTES_MAX {
                 let fault = Fault::new(Reason::LongLine, "line", &self.line, "a shorter line");
                 return Err(TraceError::bad(Place::Line(self.number), fault));

@@ -175,6 +175,19 @@ mod tests {
         assert_eq!(stays[1], seconds(1_000_000_000, 9_000_000_000));
     }
 
+    /// Goal: a byte order mark, as spreadsheets write it, is no part of the first heading; elsewhere it
+    /// is no number. Method: a wanted column first, marks before headings, a row, and twice.
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        let text = "initialFrame,finalFrame\n0,25\n";
+        let plain = tracks_meta(text.as_bytes()).expect("it is sound");
+        let marked = tracks_meta(format!("\u{feff}{text}").as_bytes());
+        assert_eq!(marked.expect("it is as sound"), plain);
+        for bad in [format!("\u{feff}\u{feff}{text}"), text.replace("0,", "\u{feff}0,")] {
+            assert!(tracks_meta(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
     /// Goal: a bad file is refused with its line. Method: one fault each; files without headings, too.
     #[test]
     fn bad_tracks_are_refused_with_their_line() {

@@ -165,3 +165,13 @@ fn noise_is_survived() {
         }
     }
 }
+
+/// Goal: a byte order mark, as spreadsheets write it, is no part of the headings. Method: one before
+/// the headings, and one before a sample.
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let text = "time_s,bytes_per_s\n0,5\n1,7\n";
+    let plain = read_link(text.as_bytes()).expect("it is sound");
+    assert_eq!(read_link(format!("\u{feff}{text}").as_bytes()).expect("it is as sound"), plain);
+    assert!(read_link(text.replace("\n1", "\n\u{feff}1").as_bytes()).is_err());
+}
