@@ -211,3 +211,27 @@ fn both_objectives_are_told_and_drawn() {
     }
     assert_eq!(chart.series.len(), 2);
 }
+
+/// Goal: no claim follows from the load: the baselines write all that is written to NVM, PADSA what
+/// critical services write, so that the ratio is the load's. Method: two workloads, with
+/// an NVM of the usual size and of twice it, and the claims' names.
+#[test]
+fn wear_of_nvm_is_not_claimed() {
+    let road = small_road(1);
+    let [dram, nvm, ssd] = road.slots;
+    for workload in [WORKLOADS[0], WORKLOADS[3]] {
+        let worn = |architecture, nvm| {
+            let road = Road { slots: [dram, nvm, ssd], ..road.clone() };
+            Figures::of(&drive(&road, workload, architecture)).worn[0]
+        };
+        let [shared, etica] = [Shared, Architecture::Etica].map(|one| worn(one, nvm));
+        assert_eq!(shared, etica, "{workload:?}");
+        assert_eq!([shared, worn(Padsa, nvm)], [worn(Shared, 2 * nvm), worn(Padsa, 2 * nvm)]);
+    }
+    let document =
+        document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
+    let names = |what: &str| what.contains("NVM") && what.contains("Fig. 10");
+    assert!(!document.claims.iter().any(|claim| names(claim.what())));
+    let measured = document.measurements.iter().filter(|one| names(&one.what));
+    assert_eq!(measured.count(), 2);
+}
