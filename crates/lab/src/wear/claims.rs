@@ -23,7 +23,7 @@ use super::{
 use crate::{Claim, Expected, Measurement, Unit};
 
 /// Pages per host page from which a leveler is awake.
-const AWAKE: f64 = 0.1;
+pub(super) const AWAKE: f64 = 0.1;
 /// What "negligible" and "the same" may be off by, in percent of the data written; DAGC's excess
 /// under the same load is the smallest that the paper calls an overhead.
 const NEGLIGIBLE_PERCENT: f64 = 5.0;

@@ -88,6 +88,10 @@ fn documents_are_complete() {
     assert!(found.html().contains("Fig. 5") && !found.claims.is_empty());
     assert!(found.command.contains(Experiment::Wear.name()) && found.command.contains("512"));
     assert!(found.sections.iter().all(|section| section.table.is_some()));
+    let parameters = found.sections[0].table.as_ref().expect("it has one");
+    let sleeps = parameters.rows.iter().find(|row| row[0].contains("sleeps"));
+    let sleeps = &sleeps.expect("it says when a leveler sleeps")[2];
+    assert!(sleeps.contains("5 drive writes") && sleeps.contains("0.1 pages"), "{sleeps}");
     assert_eq!(Experiment::Wear.choices().scales, Some(SCALE_MIN..=SCALE_MAX));
 }
 
