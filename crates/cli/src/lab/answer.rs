@@ -29,6 +29,7 @@ struct MeasurementAnswer<'a> {
     measured: &'a str,
     source_says: &'a str,
     found: &'a str,
+    found_spread: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -81,6 +82,7 @@ fn answer(document: &Document) -> DocumentAnswer<'_> {
         measured: &one.what,
         source_says: &one.said,
         found: &one.found,
+        found_spread: Some(one.spread()).filter(|spread| !spread.is_empty()),
     });
     let sections = document.sections.iter().map(|section| {
         let table = section.table.as_ref();
@@ -138,6 +140,7 @@ fn lines(document: &Document) -> Vec<String> {
     for one in &document.measurements {
         say(["measurement", &one.what, "", "source_says", &one.said]);
         say(["measurement", &one.what, "", "found", &one.found]);
+        say(["measurement", &one.what, "", "found_spread", one.spread()]);
     }
     for section in &document.sections {
         let Some(table) = &section.table else { continue };
@@ -223,6 +226,7 @@ mod tests {
             "claim,none,times,found,",
             "claim,none,times,holds,false",
             "measurement,m,,found,\"3, or 4\"",
+            "measurement,m,,found_spread,",
             "table,Fig. 1,\"a \"\"b\"\"\",\"WAF, ours\",1.5",
         ] {
             assert!(lines.iter().any(|found| found == line), "{line}: {lines:#?}");

@@ -360,7 +360,7 @@ fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
     if !document.measurements.is_empty() {
         let mut measured = table(["measured, not claimed", "the source says", "found"], 3);
         for one in &document.measurements {
-            measured.add_row([&one.what, &one.said, &one.found]);
+            measured.add_row([&one.what, &one.said, &one.found_with_spread()]);
         }
         output.line(&format!("\n{measured}"))?;
     }

@@ -229,12 +229,50 @@ pub struct Measurement {
     pub said: String,
     /// What was found.
     pub found: String,
+    /// Where that lies over the seeds; empty where there is one, or where every seed found the same.
+    spread: String,
+    /// Whether it counts over the seeds itself.
+    is_of_all_seeds: bool,
 }
 
 impl Measurement {
     /// A measurement.
     #[must_use]
     pub fn new(what: impl Into<String>, said: impl Into<String>, found: impl Into<String>) -> Self {
-        Measurement { what: what.into(), said: said.into(), found: found.into() }
+        let (what, said, found) = (what.into(), said.into(), found.into());
+        Measurement { what, said, found, spread: String::new(), is_of_all_seeds: false }
+    }
+
+    /// The same where what was found counts over all seeds, so that it has no spread.
+    #[must_use]
+    pub fn of_all_seeds(self) -> Self {
+        Measurement { is_of_all_seeds: true, ..self }
+    }
+
+    /// Least and greatest over the seeds of each number in what was found, as `2..5`, or what each
+    /// found where their words differ; empty where there is one, or where all found the same.
+    #[must_use]
+    pub fn spread(&self) -> &str {
+        &self.spread
+    }
+
+    /// What was found, with its spread in brackets.
+    #[must_use]
+    pub fn found_with_spread(&self) -> String {
+        match self.spread.as_str() {
+            "" => self.found.clone(),
+            spread => format!("{} [{spread}]", self.found),
+        }
+    }
+
+    /// Takes what the same measurement of single seeds found.
+    pub(crate) fn set_spread(&mut self, seeds: &[&Measurement]) {
+        debug_assert!(seeds.iter().all(|seed| seed.what == self.what), "the same measurement");
+        if self.is_of_all_seeds {
+            return;
+        }
+        let found: Vec<&str> = seeds.iter().map(|seed| seed.found.as_str()).collect();
+        let spread = super::range::of(&found);
+        self.spread = if spread == self.found { String::new() } else { spread };
     }
 }

@@ -70,7 +70,7 @@ fn measurements(page: &mut String, all: &[Measurement]) {
     page.push_str("<thead><tr><th>measured</th><th>the source says</th><th>found</th></tr>");
     page.push_str("</thead>\n<tbody>\n");
     for one in all {
-        let cells = [&one.what, &one.said, &one.found].map(|cell| escaped(cell));
+        let cells = [&one.what, &one.said, &one.found_with_spread()].map(|cell| escaped(cell));
         let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
     }
     page.push_str("</tbody></table></div>\n");

@@ -7,6 +7,7 @@
 mod chart;
 mod claim;
 mod html;
+mod range;
 
 pub use claim::{Claim, Expected, Measurement, Unit};
 
@@ -136,7 +137,7 @@ pub struct Document {
 
 impl Document {
     /// The document of the medians, with the spread of the documents of single seeds: that of
-    /// claims, and that of bars. Documents of one seed give no spread.
+    /// claims, of measurements, and of bars. Documents of one seed give no spread.
     #[must_use]
     pub(crate) fn spread(mut self, seeds: &[Document]) -> Document {
         if seeds.len() < 2 {
@@ -145,6 +146,10 @@ impl Document {
         for (place, claim) in self.claims.iter_mut().enumerate() {
             let same = seeds.iter().filter_map(|seed| seed.claims.get(place));
             claim.set_spread(&same.collect::<Vec<_>>());
+        }
+        for (place, one) in self.measurements.iter_mut().enumerate() {
+            let same = seeds.iter().filter_map(|seed| seed.measurements.get(place));
+            one.set_spread(&same.collect::<Vec<_>>());
         }
         for (place, section) in self.sections.iter_mut().enumerate() {
             let Some(chart) = &mut section.chart else { continue };

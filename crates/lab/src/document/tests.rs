@@ -95,11 +95,16 @@ fn a_claim_can_fail() {
     assert!(!held(16.1) && !held(19.9) && !held(0.0) && !held(f64::NAN) && !held(f64::INFINITY));
 }
 
-/// Goal: seeds leave their spread upon claims and bars. Method: three documents.
+/// Goal: seeds leave their spread upon claims, measurements and bars. Method: three documents.
 #[test]
 fn seeds_spread() {
     let seed = |found: f64| Document {
         claims: vec![Claim::new("c", Expected::effect(1.0, 0.0, Unit::Times), found)],
+        measurements: vec![
+            Measurement::new("m", "", format!("{found:.1} % of 12")),
+            Measurement::new("always", "", "on 3 of 12"),
+            Measurement::new("counted", "", format!("{found} of 9 links and seeds")).of_all_seeds(),
+        ],
         sections: vec![Section {
             chart: Some(Chart {
                 axis: "µs".into(),
@@ -114,6 +119,10 @@ fn seeds_spread() {
     let whole = seed(2.0).spread(&[seed(1.0), seed(2.0), seed(5.0)]);
     assert_eq!(whole.claims[0].spread(), Some((1.0, 5.0)));
     assert!(whole.claims[0].found().contains("[1.000x to 5.00x]"), "{}", whole.claims[0].found());
+    assert_eq!(whole.measurements[0].found_with_spread(), "2.0 % of 12 [1.0..5.0 % of 12]");
+    assert_eq!(whole.measurements[1].found_with_spread(), "on 3 of 12");
+    assert_eq!(whole.measurements[2].found_with_spread(), "2 of 9 links and seeds");
+    assert!(whole.html().contains("[1.0..5.0 % of 12]"));
     let chart = whole.sections[0].chart.as_ref().expect("it has one");
     assert_eq!(chart.series[0].spread, [(1.0, 5.0)]);
     assert_eq!(seed(2.0).spread(&[seed(2.0)]), seed(2.0));

@@ -17,9 +17,9 @@ pub(super) fn all(rows: &[Row]) -> Vec<Measurement> {
     for row in rows {
         let name = &row.name;
         let what = format!("{name}: the chosen forecast's error to naive's, one interval ahead");
-        all.push(spread(what, row, |one| one.relative(ForecastKind::Chosen, 0)));
+        all.push(median(what, row, |one| one.relative(ForecastKind::Chosen, 0)));
         let what = format!("{name}: wrong answers of admission, chosen to naive");
-        all.push(spread(what, row, wrong));
+        all.push(median(what, row, wrong));
     }
     all.extend(HORIZONS.iter().enumerate().map(|(at, horizon)| {
         let ahead = horizon.get();
@@ -46,15 +46,9 @@ pub(super) fn wrong(one: &Measured) -> f64 {
     if naive > 0.0 { of(ForecastKind::Chosen) / naive } else { f64::NAN }
 }
 
-/// A figure of a link, with its spread over the seeds.
-fn spread(what: String, row: &Row, figure: impl Fn(&Measured) -> f64) -> Measurement {
-    let spread = match row.spread(&figure) {
-        Some((least, greatest)) if row.runs.len() > 1 => {
-            format!(" [{least:.3} to {greatest:.3}]")
-        }
-        _ => String::new(),
-    };
-    Measurement::new(what, "", shown(row.median(figure), 3) + &spread)
+/// A figure of a link.
+fn median(what: String, row: &Row, figure: impl Fn(&Measured) -> f64) -> Measurement {
+    Measurement::new(what, "", shown(row.median(figure), 3))
 }
 
 /// On how many links and seeds `figure` is below one, and where it is the most.
@@ -72,5 +66,5 @@ fn count(what: String, rows: &[Row], figure: impl Fn(&Measured) -> f64) -> Measu
         ),
         None => "nothing was measured".into(),
     };
-    Measurement::new(what, "", found)
+    Measurement::new(what, "", found).of_all_seeds()
 }
