@@ -73,11 +73,11 @@ Examples:
 
 The same words give the same figures, on however many cores. --out writes everything, with charts,
 as one HTML file that needs nothing else; a file that is there is kept unless --overwrite.
---tracks takes vehicles from a highD recording, whose licence you must have. With --devices the
-report says that they are not the paper's; both are for padsa. --scale is for wear and delay-d: a
-device so many times smaller than the paper's, 1 for its own size. --trace is for streams: its
-writes touch 16 MiB to 4 GiB. --link is for links: `time_s,bytes_per_s[,rtt_ms]`, a line per
-interval, from 181 lines.
+--tracks takes vehicles from a highD recording, whose licence you must have: in sight for 20 s in
+all. With --devices the report says which are not the paper's; both are for padsa. --scale is for
+wear, up to 1024, and delay-d: a device so many times smaller than the paper's, 1 for its own size.
+--trace is for streams: its writes touch 16 MiB to 4 GiB. --link is for links:
+`time_s,bytes_per_s[,rtt_ms]`, a line per interval, from 181 lines.
 
 Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong, or a recording shows
 nothing; 3 the recording is wrong; 4 the report is there already; 6 a file is not there; 7 not

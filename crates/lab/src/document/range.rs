@@ -1,34 +1,62 @@
 //! The least and the greatest of figures that stand in text, over the seeds.
 //!
-//! How: each text is cut into words and numbers. Where all have the same words, each number becomes
-//! its least and its greatest, as they were printed; where they have not, each text is given.
+//! How: each text is cut at its semicolons, and those pieces into words and numbers. As long as all
+//! have the same words, each number becomes its least and its greatest, as they were printed; of the
+//! first piece with other words, and what follows it, each seed's is given.
 //! Invariant: what is given has no number that no seed printed. Cost: linear in the text.
 //! Not for: figures that are known as numbers; see `Claim`.
 
 /// Different texts that are given at most.
 const TEXTS_MAX: usize = 5;
 
+/// Between two pieces of a text.
+const BREAK: &str = "; ";
+
 /// What `texts`, one of each seed, have in common, and where each number lies. A range is written
 /// `2..5`; a dash is a figure that a seed does not have.
 pub(super) fn of(texts: &[&str]) -> String {
+    let mut rests: Vec<Option<&str>> = texts.iter().map(|text| Some(*text)).collect();
+    let mut pieces: Vec<String> = Vec::new();
+    while rests.iter().any(Option::is_some) {
+        let heads: Option<Vec<(&str, Option<&str>)>> =
+            rests.iter().map(|rest| cut(*rest)).collect();
+        let texts = heads.iter().flatten().map(|(head, _)| *head).collect::<Vec<_>>();
+        match heads.and_then(|heads| Some((alike(&texts)?, heads))) {
+            Some((piece, heads)) => {
+                pieces.push(piece);
+                rests = heads.into_iter().map(|(_, rest)| rest).collect();
+            }
+            None => {
+                pieces.push(different(rests.iter().map(|rest| rest.unwrap_or("no more"))));
+                break;
+            }
+        }
+    }
+    pieces.join(BREAK)
+}
+
+/// The first piece of a text and what follows it.
+fn cut(text: Option<&str>) -> Option<(&str, Option<&str>)> {
+    let text = text?;
+    Some(text.split_once(BREAK).map_or((text, None), |(head, rest)| (head, Some(rest))))
+}
+
+/// The texts as one with ranges, where all have the same words.
+fn alike(texts: &[&str]) -> Option<String> {
     let all: Vec<Vec<Part<'_>>> = texts.iter().map(|text| parts(text)).collect();
-    let Some(first) = all.first() else { return String::new() };
-    let alike = |one: &Part<'_>, other: &Part<'_>| match (one, other) {
+    let first = all.first()?;
+    let same = |(one, other): (&Part<'_>, &Part<'_>)| match (one, other) {
         (Part::Word(one), Part::Word(other)) => one == other,
         (Part::Number(..), Part::Number(..)) => true,
         _ => false,
     };
-    let same = |other: &Vec<Part<'_>>| {
-        other.len() == first.len() && other.iter().zip(first).all(|(one, other)| alike(one, other))
-    };
-    if !all.iter().all(same) {
-        return different(texts);
-    }
+    let is_like_first =
+        |one: &Vec<Part<'_>>| one.len() == first.len() && one.iter().zip(first).all(same);
     let cell = |place: usize| match first[place] {
         Part::Word(word) => word.to_owned(),
         Part::Number(..) => range(all.iter().map(|parts| parts[place])),
     };
-    (0..first.len()).map(cell).collect()
+    all.iter().all(is_like_first).then(|| (0..first.len()).map(cell).collect())
 }
 
 /// A part of a text.
@@ -58,8 +86,8 @@ fn range<'a>(parts: impl Iterator<Item = Part<'a>>) -> String {
 }
 
 /// Texts whose words differ: each once.
-fn different(texts: &[&str]) -> String {
-    let mut each: Vec<&str> = texts.to_vec();
+fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut each: Vec<&str> = texts.collect();
     each.sort_unstable();
     each.dedup();
     let more = each.len().saturating_sub(TEXTS_MAX);
@@ -131,7 +159,9 @@ mod tests {
             (vec!["–", "–"], "–"),
             (vec!["10.", "9."], "9..10."),
             (vec!["slow", "slow"], "slow"),
-            (vec!["3 of 12", "2 of 12; not on 5"], "2 of 12; not on 5 | 3 of 12"),
+            (vec!["3 of 12", "2 of 12; not on a"], "2..3 of 12; no more | not on a"),
+            (vec!["3; on a; 4", "2; on b; 5"], "2..3; on a; 4 | on b; 5"),
+            (vec!["1; 2", "3; 1"], "1..3; 1..2"),
             (vec![], ""),
         ] {
             assert_eq!(of(&texts), expected);
