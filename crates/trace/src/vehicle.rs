@@ -175,8 +175,9 @@ mod tests {
         assert_eq!(stays[1], seconds(1_000_000_000, 9_000_000_000));
     }
 
-    /// Goal: a byte order mark, as spreadsheets write it, is no part of the first heading; elsewhere it
-    /// is no number. Method: a wanted column first, marks before headings, a row, and twice.
+    /// Goal: a byte order mark, as spreadsheets write it, is no part of the first heading;
+    /// elsewhere it is no number. Method: a wanted column first, marks before headings, a row, and
+    /// twice.
     #[test]
     fn a_byte_order_mark_is_skipped() {
         let text = "initialFrame,finalFrame\n0,25\n";
@@ -188,7 +189,8 @@ mod tests {
         }
     }
 
-    /// Goal: a bad file is refused with its line. Method: one fault each; files without headings, too.
+    /// Goal: a bad file is refused with its line. Method: one fault each; files without headings,
+    /// too.
     #[test]
     fn bad_tracks_are_refused_with_their_line() {
         let head = "id,initialFrame,finalFrame\n";

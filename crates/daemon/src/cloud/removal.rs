@@ -269,8 +269,8 @@ impl CloudHomes {
 
 /// What to do about a deleted volume whose journal is missing.
 const MISSING: &str = "mount its disk, or set `journal_dir` and `map_dir` of [cloud] back and \
-                       start the node again; `layby restore --deleted` reads what the store has, and \
-                       `layby volume delete --data now` gives all up";
+                       start the node again; `layby restore --deleted` reads what the store has, \
+                       and `layby volume delete --data now` gives all up";
 
 /// What is missing where a node has the map of a volume alone.
 fn journal_gone(paths: &Paths) -> String {

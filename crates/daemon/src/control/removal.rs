@@ -6,7 +6,8 @@
 //! `Deleting` in the node's catalog before shards let go of it.
 //! A volume that is kept is quiesced before that: its clients are closed, and what is dirty is
 //! written back, while other changes go on; then it is let go at once. Only then it is known
-//! whether a store has all of it: until its clients are closed, they may write durably into its journal.
+//! whether a store has all of it: until its clients are closed, they may write durably into its
+//! journal.
 //! Invariant: where the catalog cannot be written, nothing was changed. A crash before the last
 //! step leaves the catalog of before: the next start serves the volume, whose blocks are at home or
 //! still in its levels, or goes on with its deletion.

@@ -229,7 +229,8 @@ pub struct Measurement {
     pub said: String,
     /// What was found.
     pub found: String,
-    /// Where that lies over the seeds; empty where there is one, or where every seed found the same.
+    /// Where that lies over the seeds; empty where there is one, or where every seed found the
+    /// same.
     spread: String,
     /// Whether it counts over the seeds itself.
     is_of_all_seeds: bool,

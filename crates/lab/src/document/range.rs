@@ -1,8 +1,8 @@
 //! The least and the greatest of figures that stand in text, over the seeds.
 //!
 //! How: each text is cut at its semicolons, and those pieces into words and numbers. As long as all
-//! have the same words, each number becomes its least and its greatest, as they were printed; of the
-//! first piece with other words, and what follows it, each seed's is given.
+//! have the same words, each number becomes its least and its greatest, as they were printed; of
+//! the first piece with other words, and what follows it, each seed's is given.
 //! Invariant: what is given has no number that no seed printed. Cost: linear in the text.
 //! Not for: figures that are known as numbers; see `Claim`.
 

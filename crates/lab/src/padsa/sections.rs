@@ -184,8 +184,8 @@ fn equal_cost(options: &Options, costs: &Costs) -> Section {
             ),
             format!(
                 "The paper prints bars without sizes: three levels win everywhere, most at high \
-                 locality. Its Eq. 2 counts reads alone. Here, by reads alone, they win for {} of {} \
-                 exponents; by reads and writes for {}. A read from main storage takes {} µs.",
+                 locality. Its Eq. 2 counts reads alone. Here, by reads alone, they win for {} of \
+                 {} exponents; by reads and writes for {}. A read from main storage takes {} µs.",
                 wins(costs, 0),
                 EXPONENTS.len(),
                 wins(costs, 1),
@@ -338,8 +338,8 @@ fn endurance(results: &Results) -> Section {
                  paper: up to {ENDURANCE_RATIO}, on NVM and SSD."
             ),
             format!(
-                "PADSA's endurance of NVM is {} times the shared LRU's, that of SSD {} times. By its \
-                 rules streams never reach NVM, and every normal write and every block of a map \
+                "PADSA's endurance of NVM is {} times the shared LRU's, that of SSD {} times. By \
+                 its rules streams never reach NVM, and every normal write and every block of a map \
                  download goes to SSD; under the baselines a dirty block that leaves NVM goes home \
                  at once when SSD holds nothing clean to replace.",
                 lasting(results, 0),

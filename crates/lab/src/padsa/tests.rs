@@ -161,8 +161,8 @@ fn recordings_that_show_nothing_are_refused() {
     assert_eq!(refused(&[stay(0, 10), stay(2, 5), stay(90, 100)]), None);
 }
 
-/// Goal: texts follow from devices and figures. Method: the paper's devices with an SSD that is dear
-/// and fast, and costs under which two levels win everywhere.
+/// Goal: texts follow from devices and figures. Method: the paper's devices with an SSD that is
+/// dear and fast, and costs under which two levels win everywhere.
 #[test]
 fn texts_follow_from_devices_and_figures() {
     let mut devices = PadsaDevices::default();
@@ -190,8 +190,9 @@ fn texts_follow_from_devices_and_figures() {
     assert!(other.contains("0 at 5 %, 0 at 10 %, 0") && !other.contains("is what 10 % shows"));
 }
 
-/// Goal: Fig. 3 is told and drawn by both objectives at every budget: the paper's Eq. 2 counts reads
-/// alone, and does not say which budget. Method: made-up costs that three levels win by one only.
+/// Goal: Fig. 3 is told and drawn by both objectives at every budget: the paper's Eq. 2 counts
+/// reads alone, and does not say which budget. Method: made-up costs that three levels win by one
+/// only.
 #[test]
 fn both_objectives_are_told_and_drawn() {
     let costs = [[[[2.0, 2.0], [2.0, 2.0], [3.0, 1.0]]; 4]; 4];

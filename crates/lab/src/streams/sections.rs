@@ -123,32 +123,36 @@ fn schemes(results: &Results) -> Section {
     };
     Section {
         heading: "Fig. 10, 11 and 15: write amplification by scheme".into(),
-        text: vec![
-            "All but the first column of figures are relative to no streams. FIOS is shown with \
-             the features that the paper's rules choose for the attributes of its Table 3, which \
-             are those of whole traces; with those that the same rules choose for what the code \
-             sees of the load in its training; and with the best of the fifteen sets. AutoStream \
-             is compared at its published chunks, and at 128 KiB, which is as fine as our extents \
-             and so the most it can be given. One other: all writes go to one other stream once \
-             FIOS has been trained, which sets them apart from what was written before; whatever \
-             is beyond that is owed to the policy."
-                .into(),
-            "Fig. 11 shows six of the paper's workloads; here it is judged on all twelve. What \
-             Fig. 15 says is of OFIOS, which trains again every 100 s on eight containers of \
-             databases: 47.1 % below no streams, and lower than MQ on average. FIOS here trains \
-             once, on other loads, so that figure is not claimed."
-                .into(),
-            "Where it differs: cuts beyond 50 % need data that can be told apart almost wholly, \
-             which a load of Zipf's law is not; so Postmark's 70 % are not reached. IOzone \
-             rewrites large parts in order, which one open block already serves well; the set \
-             chosen for it (S) tells only sequential chunks from others, and is not its best \
-             here. One feature alone cannot fill 16 streams (A and F in tenths make 10, S two), \
-             and there SFR, which weighs count and age together, does better."
-                .into(),
-        ],
+        text: schemes_text(),
         chart: Some(chart),
         table: Some(table),
     }
+}
+
+fn schemes_text() -> Vec<String> {
+    vec![
+        "All but the first column of figures are relative to no streams. FIOS is shown with \
+         the features that the paper's rules choose for the attributes of its Table 3, which \
+         are those of whole traces; with those that the same rules choose for what the code \
+         sees of the load in its training; and with the best of the fifteen sets. AutoStream \
+         is compared at its published chunks, and at 128 KiB, which is as fine as our extents \
+         and so the most it can be given. One other: all writes go to one other stream once \
+         FIOS has been trained, which sets them apart from what was written before; whatever \
+         is beyond that is owed to the policy."
+            .into(),
+        "Fig. 11 shows six of the paper's workloads; here it is judged on all twelve. What \
+         Fig. 15 says is of OFIOS, which trains again every 100 s on eight containers of \
+         databases: 47.1 % below no streams, and lower than MQ on average. FIOS here trains \
+         once, on other loads, so that figure is not claimed."
+            .into(),
+        "Where it differs: cuts beyond 50 % need data that can be told apart almost wholly, \
+         which a load of Zipf's law is not; so Postmark's 70 % are not reached. IOzone \
+         rewrites large parts in order, which one open block already serves well; the set \
+         chosen for it (S) tells only sequential chunks from others, and is not its best \
+         here. One feature alone cannot fill 16 streams (A and F in tenths make 10, S two), \
+         and there SFR, which weighs count and age together, does better."
+            .into(),
+    ]
 }
 
 fn features(results: &Results) -> Section {

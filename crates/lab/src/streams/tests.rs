@@ -91,8 +91,8 @@ fn made_up(recordings: Vec<Recording>) -> Results {
     Results { rows, apart: vec![Apart::default(); 12], chunks, recordings }
 }
 
-/// Goal: figures of recorded traces are medians over the seeds, too. Method: three made-up seeds, the
-/// first of which is the greatest.
+/// Goal: figures of recorded traces are medians over the seeds, too. Method: three made-up seeds,
+/// the first of which is the greatest.
 #[test]
 fn recordings_have_medians() {
     let seed = |none: f64, passes: f64| {
@@ -105,8 +105,8 @@ fn recordings_have_medians() {
     assert_eq!((found.name.as_str(), found.pages, found.writes), ("a", 4096, 9));
 }
 
-/// Goal: FIOS with what the code chooses is a median of what each seed's choice cost, and the choice
-/// is named where seeds differ. Method: two made-up seeds that choose differently.
+/// Goal: FIOS with what the code chooses is a median of what each seed's choice cost, and the
+/// choice is named where seeds differ. Method: two made-up seeds that choose differently.
 #[test]
 fn choices_that_differ_are_named() {
     let sets: Vec<FeatureSet> = FeatureSet::all().collect();
@@ -124,8 +124,8 @@ fn choices_that_differ_are_named() {
     }
 }
 
-/// Goal: what the paper shows on six of the twelve workloads is not said of all, and what it says of
-/// OFIOS is not put beside offline FIOS. Method: the measurements of made-up results.
+/// Goal: what the paper shows on six of the twelve workloads is not said of all, and what it says
+/// of OFIOS is not put beside offline FIOS. Method: the measurements of made-up results.
 #[test]
 fn the_papers_words_stand_beside_their_own_figures() {
     let measured = claims::measured(&made_up(vec![]));

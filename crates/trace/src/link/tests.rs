@@ -166,8 +166,8 @@ fn noise_is_survived() {
     }
 }
 
-/// Goal: a byte order mark, as spreadsheets write it, is no part of the headings. Method: one before
-/// the headings, and one before a sample.
+/// Goal: a byte order mark, as spreadsheets write it, is no part of the headings. Method: one
+/// before the headings, and one before a sample.
 #[test]
 fn a_byte_order_mark_is_skipped() {
     let text = "time_s,bytes_per_s\n0,5\n1,7\n";

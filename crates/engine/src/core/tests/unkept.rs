@@ -79,7 +79,8 @@ fn a_dropped_record_stays_dead_without_a_checkpoint() {
 
 /// Goal: a zeroing that a start repeats, and cannot record as done since its checkpoint fails, is
 /// not repeated over what was written straight to the backing store afterwards. Method: a trim
-/// whose end is not durable; a durable write while no checkpoint can be written; a start that works.
+/// whose end is not durable; a durable write while no checkpoint can be written; a start that
+/// works.
 #[test]
 fn a_zeroing_is_not_repeated_over_a_later_write() {
     each_seed(40, |seed| {
