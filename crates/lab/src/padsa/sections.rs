@@ -340,8 +340,8 @@ fn endurance(results: &Results) -> Section {
             format!(
                 "PADSA's endurance of NVM is {} times the shared LRU's, that of SSD {} times. By \
                  its rules streams never reach NVM, and every normal write and every block of a \
-                 map download goes to SSD; under the baselines a dirty block that leaves NVM goes home \
-                 at once when SSD holds nothing clean to replace.",
+                 map download goes to SSD; under the baselines a dirty block that leaves NVM goes \
+                 home at once when SSD holds nothing clean to replace.",
                 lasting(results, 0),
                 lasting(results, 1)
             ),

@@ -58,13 +58,13 @@ fn parameters(options: &Options, extent: Extent, results: &Results) -> Section {
                  endurance. So a smaller device of the same shape gives figures that are near, not \
                  the same, down to 1/{SCALE_MAX}; smaller ones are refused. Measured once at \
                  1/1024 and 1/512: the largest write amplification of PWL(50) and that of the \
-                 traces without a leveler move by less than one percent, amplification over all drive \
-                 writes by up to 2 % on the whole device and 4 % on a twentieth of it, what a \
-                 variable capacity gains over a fixed one by up to 8 %. Spreads of erases move by \
-                 up to 30 %, and DP(10)'s to none's under 0.9/0.1 from 1.25 to 2.10. Two verdicts \
-                 may change: Fix_DP's mean gain is 10.5 to 12.6 % and 12.0 to 12.8 %, what DP(5) \
-                 writes further under 0.5/0.5 1.5 to 5.2 % and 0.3 to 4.4 %. --scale 1 is the \
-                 paper's own size."
+                 traces without a leveler move by less than one percent, amplification over all \
+                 drive writes by up to 2 % on the whole device and 4 % on a twentieth of it, what \
+                 a variable capacity gains over a fixed one by up to 8 %. Spreads of erases move \
+                 by up to 30 %, and DP(10)'s to none's under 0.9/0.1 from 1.25 to 2.10. Two \
+                 verdicts may change: Fix_DP's mean gain is 10.5 to 12.6 % and 12.0 to 12.8 %, \
+                 what DP(5) writes further under 0.5/0.5 1.5 to 5.2 % and 0.3 to 4.4 %. --scale 1 \
+                 is the paper's own size."
             ),
             format!(
                 "PWL's parameter is a percentage of the endurance. The synthetic study has no end \
