@@ -262,7 +262,7 @@ impl Node {
         if found.as_ref() != Some(&view.catalog) {
             view.catalog.save(&config.dir)?;
         }
-        taken.iter().try_for_each(|record| homes.release(record, false).map(drop))?;
+        release_old(&taken, &homes);
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
         let serving = (view, homes.clone(), intents.clone(), held);
@@ -495,6 +495,17 @@ async fn taken_back(
         Ok((view, notes, taken))
     });
     taking.await.expect("an owner of homes reports, it does not panic")
+}
+
+/// What the node kept of volumes that are taken back goes. Files that do not go end no start: the
+/// next one finds the volume again where they are in its way.
+fn release_old(taken: &[VolumeRecord], homes: &Homes) {
+    for record in taken {
+        if let Err(left) = homes.release(record, false) {
+            let (volume, cause) = (record.path.display(), left.cause);
+            tracing::warn!(%volume, cause, "{}; it is of no use any more", left.error);
+        }
+    }
 }
 
 /// Homes take the sizes that the configuration gives them now before the catalog has these: should

@@ -12,7 +12,7 @@ use crate::cloud::{CloudHomes, take_back};
 use crate::config::KeySource;
 use crate::node::Node;
 use crate::node::tests::{MockStarter, config};
-use layby_cloud::{Link, Paths};
+use layby_cloud::{Link, Paths, Superblock};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -109,6 +109,14 @@ impl Site {
                 std::fs::write(path, bytes).expect("a writable directory");
             }
         }
+    }
+
+    /// Has the store say that the volume is longer, as where another node has grown it.
+    fn lengthen(&self, size_bytes: u64) {
+        let path = self.dir.path().join("store/superblock");
+        let block = Superblock::decode(&std::fs::read(&path).expect("it is in the store"));
+        let block = Superblock { size_bytes, ..block.expect("it is whole") };
+        std::fs::write(path, block.encode()).expect("a writable directory");
     }
 
     fn problem(&self) -> Option<String> {
@@ -235,11 +243,8 @@ async fn a_check_misses_nothing_of_a_deleted_volume() {
     }
 }
 
-/// Goal: a volume that is taken back by the configuration is sound when the node ends after its old
-/// files went. Method: two nodes at one folder; a third start of the first, up to there.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_taking_back_that_ends_early_is_sound() {
-    let site = Site::new("").await;
+/// Has another node serve the site's volume, as `takeover` lets it; the configuration with that.
+async fn taken_elsewhere(site: &Site) -> String {
     let other = TempDir::new().expect("a temporary directory");
     let takes = site.text.replace("[cloud]", "[cloud]\ntakeover = [\"maps\"]");
     let second = start(&other, &takes).await;
@@ -247,7 +252,12 @@ async fn a_taking_back_that_ends_early_is_sound() {
     let watch = second.control().facts().homes.watch(&record).expect("it is served");
     watch.wait(|said| said.status.link == Link::Up).await.expect("it runs");
     second.run(async {}).await.expect("stops");
-    let (config, found) = (config(&site.dir, &takes), site.catalog());
+    takes
+}
+
+/// Takes the site's volume back, up to where its old files went and none are made yet.
+async fn takes_back(site: &Site, takes: &str) {
+    let (config, found) = (config(&site.dir, takes), site.catalog());
     let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
     cloud.introduce(found.node, found.block_bytes);
     let homes = Homes::new(&config.dir, Some(cloud));
@@ -261,8 +271,44 @@ async fn a_taking_back_that_ends_early_is_sound() {
         taken.len()
     });
     assert_eq!(taking.await.expect("it does not panic"), 1);
+}
+
+/// Goal: a volume that is taken back by the configuration is sound when the node ends after its old
+/// files went. Method: two nodes at one folder; a third start of the first, up to there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taking_back_that_ends_early_is_sound() {
+    let site = Site::new("").await;
+    let takes = taken_elsewhere(&site).await;
+    takes_back(&site, &takes).await;
     assert_eq!(site.problem(), None);
     assert!(site.serves().await, "also without the configuration's word");
+}
+
+/// Goal: a volume of `takeover` with an unwritten journal and no map refuses no start of the node:
+/// that is what a kill leaves between the two new files, and what a lost disk of maps leaves.
+/// Method: two nodes at one folder; the first one's files as either leaves them, with the number
+/// that a taking gave; two starts, and again when the other node has grown the volume.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taking_back_goes_on_beside_an_unwritten_journal() {
+    for (is_killed, is_longer) in [(true, false), (true, true), (false, false)] {
+        let mut site = Site::new("").await;
+        let takes = taken_elsewhere(&site).await;
+        if is_killed {
+            takes_back(&site, &takes).await;
+        }
+        if is_longer {
+            site.lengthen(2 << 20);
+        }
+        let catalog = site.catalog();
+        let number = catalog.volumes["maps"].id;
+        site.put(&catalog, None, Some(&site.journal));
+        site.text = takes;
+        assert!(site.serves().await, "killed {is_killed}, longer {is_longer}");
+        let now = site.catalog().volumes["maps"].clone();
+        assert_eq!(now.id == number, is_killed && !is_longer, "a new history has a new number");
+        assert_eq!(now.length, if is_longer { 2 << 20 } else { 1 << 20 });
+        assert!(site.serves().await, "killed {is_killed}, longer {is_longer}: the next start");
+    }
 }
 
 /// Goal: a note of a volume's key that keeps the volume from being served is named by a check, and

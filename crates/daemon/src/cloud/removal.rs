@@ -233,6 +233,8 @@ impl CloudHomes {
         }
         let is_unmade = record.take || record.phase == VolumePhase::Creating;
         match present(&paths)? {
+            // It was made for a map that never came, or whose disk is lost: nothing was written.
+            Present::JournalAlone if layby_cloud::is_unmade(&paths) => Ok(0),
             Present::Both | Present::JournalAlone => match inspect(&paths, self.node().1) {
                 Ok(found) => Ok(found.status.dirty_bytes),
                 Err(cause) => Err(cause.to_string()),

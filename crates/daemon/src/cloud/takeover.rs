@@ -82,10 +82,16 @@ impl CloudHomes {
                 return None;
             }
         };
+        let is_unmade = !has_map && is_unmade(&self.paths(record));
+        // An earlier start has taken it back, and ended before its new files were made: the opening
+        // makes them, unless the length of the volume is another one by now.
+        if is_unmade && self.takes(name, record) && block.size_bytes == record.length {
+            return None;
+        }
         match self.missing_bytes_of(record) {
             Ok(0) => Some(block.size_bytes),
             // The journal's disk is lost, or away: what it held is older than what is taken.
-            _ if !has_map && is_unmade(&self.paths(record)) => Some(block.size_bytes),
+            _ if is_unmade => Some(block.size_bytes),
             missing => {
                 let missing = missing.map_or_else(|cause| cause, format_bytes);
                 tracing::warn!(
