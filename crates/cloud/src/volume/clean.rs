@@ -45,8 +45,12 @@ const DEAD_PERCENT: u64 = 3;
 /// of what lives, in percent: what is not in the store yet is worth more than space.
 const BEHIND_PERCENT: u64 = 4;
 
-/// A read of a victim is tried so often; then its round goes on without it.
-const ATTEMPTS_MAX: u32 = 3;
+/// A read of a victim is tried so often, and for so long; then its round goes on without it. A
+/// store that is busy, or not there for a moment, refuses at once: that passes.
+const ATTEMPTS_MIN: u32 = 3;
+const FAULTS_TIME: Nanos = Nanos::from_secs(30);
+/// No volume has such a last segment; see [`Cleaning::looked_at`].
+const NEVER_LOOKED: (u64, u64, usize, u64) = (u64::MAX, 0, 0, 0);
 /// How long such a victim is not chosen again.
 const SILENT_TIME: Nanos = Nanos::from_millis(120_000);
 
@@ -87,6 +91,8 @@ pub(super) struct Cleaning {
     pub(super) wants_checkpoint: bool,
     /// Reads of victims have failed since one was answered.
     is_stuck: bool,
+    /// When reads that have had no answer failed first, by segment and first byte.
+    failed_since: BTreeMap<(u64, u64), Nanos>,
     /// Victims that could not be read, and until when they are not chosen.
     silent: BTreeMap<u64, Nanos>,
 }
@@ -109,14 +115,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     pub(super) fn clean_next(&mut self) {
         self.end_rounds();
-        let totals = self.map.totals();
-        let is_much = self.exceeds_amplification(totals.live, totals.blocks - totals.live);
-        if !self.session.is_open() || !is_much {
+        if !self.wants_cleaning() {
             self.clean.is_behind = false;
             return;
         }
-        // The choice is the same until a segment came, was committed or went, or a snapshot did; a
-        // victim that cannot be read is not asked for before that again.
+        self.end_silences();
+        let totals = self.map.totals();
+        // The choice is the same until a segment came, was committed or went, a snapshot did, or a
+        // victim that could not be read may be chosen again.
         let (number, committed) = (self.map.number, self.session.committed());
         let state = (number, committed, self.map.segment_count(), self.snapshots.revision);
         if std::mem::replace(&mut self.clean.looked_at, state) == state {
@@ -135,6 +141,32 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
         };
         self.clean.wants_checkpoint |= spare.dead * 100 > totals.live * DEAD_PERCENT;
+    }
+
+    fn wants_cleaning(&self) -> bool {
+        let totals = self.map.totals();
+        let spare = totals.blocks - totals.live;
+        self.session.is_open() && self.exceeds_amplification(totals.live, spare)
+    }
+
+    /// Victims whose time is over may be chosen again, although nothing else has changed.
+    fn end_silences(&mut self) {
+        let now = self.now;
+        if self.clean.silent.extract_if(.., |_, until| *until <= now).count() > 0 {
+            self.clean.looked_at = NEVER_LOOKED;
+        }
+    }
+
+    /// When a victim that could not be read may be chosen again, where more is to be cleaned.
+    pub(super) fn clean_deadline(&self) -> Nanos {
+        let first = self.clean.silent.values().min().filter(|_| self.wants_cleaning());
+        first.copied().unwrap_or(Nanos::NEVER)
+    }
+
+    /// Victims that were given up, and are not chosen for a while.
+    #[cfg(test)]
+    pub(crate) fn silent_victims(&self) -> usize {
+        self.clean.silent.len()
     }
 
     /// What no snapshot keeps.
@@ -247,6 +279,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let mut rounds = self.clean.rounds.iter_mut();
         let part = rounds.find_map(|round| round.parts.remove(&(number, from)));
         let Some(Part::Asked(runs)) = part else { unreachable!("it was asked for once") };
+        self.clean.failed_since.remove(&(number, from));
         // A victim that is gone keeps its references: reads of it say so.
         if let End::Bytes(bytes, _) = end {
             self.clean.is_stuck = false;
@@ -269,13 +302,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// A read of a victim failed. True where it is given up, and all that was to be read of the
     /// victim in its round: what lives there stays where it is.
-    pub(super) fn on_clean_fault(&mut self, number: u64, attempt: u32) -> bool {
+    pub(super) fn on_clean_fault(&mut self, number: u64, from: u64, attempt: u32) -> bool {
         self.clean.is_stuck = true;
-        if attempt + 1 < ATTEMPTS_MAX {
+        let now = self.now;
+        let since = *self.clean.failed_since.entry((number, from)).or_insert(now);
+        if attempt + 1 < ATTEMPTS_MIN || now.since(since) < FAULTS_TIME {
             return false;
         }
-        let now = self.now;
-        self.clean.silent.retain(|_, until| *until > now);
         self.clean.silent.insert(number, now.saturating_add(SILENT_TIME));
         for round in &mut self.clean.rounds {
             let is_left = |place: &(u64, u64), part: &Part| {

@@ -507,7 +507,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn next_deadline(&self) -> Nanos {
         let resting = self.resting.iter().map(|(at, _)| *at).min().unwrap_or(Nanos::NEVER);
         let own = self.upload_deadline().min(self.commit_deadline()).min(self.horizon_deadline());
-        let own = own.min(self.pause_deadline());
+        let own = own.min(self.pause_deadline()).min(self.clean_deadline());
         resting.min(own).min(self.wait_deadline()).min(self.session.claim_deadline())
     }
 
@@ -690,7 +690,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
         }
         let is_left = match &retry.flight {
-            Flight::CleanGet { number, .. } => self.on_clean_fault(*number, retry.attempt),
+            Flight::CleanGet { number, from } => self.on_clean_fault(*number, *from, retry.attempt),
             flight => Self::is_given_up(flight, retry.attempt),
         };
         if is_left {
