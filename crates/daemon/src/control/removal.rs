@@ -25,8 +25,9 @@ use layby_types::VolumeId;
 use std::time::Duration;
 use tokio::sync::MutexGuard;
 
-/// How long what is in flight of a volume in a store may take to end.
-const STORE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long what is in flight of a volume in a store may take to end, and its thread to say how
+/// much of it is not in the store.
+pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A view whose catalog is on the disk, beside that of the node.
 pub(super) struct Staged(View);
@@ -266,6 +267,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use super::STORE_PATIENCE;
     use crate::catalog::{Catalog, VolumePhase};
     use crate::config::Name;
     use crate::control::drain::tests::said_of;
@@ -459,6 +461,40 @@ mod tests {
         let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
         assert!(refused.expect_err("it waits").cause.contains("does not end"));
         assert!(is_served(&node, 1) && node.control.view().catalog.volumes.contains_key("far"));
+    }
+
+    /// Goal: a volume whose own thread hangs, so that it says nothing, holds up neither its
+    /// deletion nor the end of its creation for ever, nor other changes behind them; both say why,
+    /// and it is served on. Method: paused time, and a watch that hears no order; another volume is
+    /// made.
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_says_nothing_ends_a_deletion() {
+        for is_new in [false, true] {
+            let (owner, node) = with_owner("");
+            let link = if is_new { Link::Opening } else { Link::Up };
+            let silent = Said { heard: 0, ..said_of(link, true) };
+            let says = owner.is_watched();
+            says.send_replace(Some(silent));
+            let creating = node.control.volume_create(wanted("far"), Authority::Owner);
+            let created = tokio::time::timeout(20 * STORE_PATIENCE, creating).await;
+            let created = created.expect("it ends");
+            let refused = match is_new {
+                true => created.expect_err("it is in no store").state,
+                false => {
+                    created.expect("it is served");
+                    let far = name("far");
+                    let deleting = node.control.volume_delete(&far, DeleteData::Keep);
+                    let deleted = tokio::time::timeout(20 * STORE_PATIENCE, deleting).await;
+                    let refused = deleted.expect("it ends").expect_err("nothing is known");
+                    assert!(!refused.hint.is_empty(), "{refused}");
+                    refused.cause
+                }
+            };
+            assert!(refused.contains("does not answer"), "{refused}");
+            assert!(is_served(&node, 1) && node.control.view().catalog.volumes.contains_key("far"));
+            let beside = node.control.volume_create(create("beside"), Authority::Owner).await;
+            beside.expect("changes go on");
+        }
     }
 
     /// Goal: a volume that was written back and whose deletion the catalog has no room for by then

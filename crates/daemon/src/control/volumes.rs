@@ -9,7 +9,7 @@ use super::blocking::broke_off;
 use super::creation::MadeFile;
 use super::intents::held_keeps;
 use super::placement::place;
-use super::removal::Removal;
+use super::removal::{Removal, STORE_PATIENCE};
 use super::turn::BREAK_OFF_EVERY;
 use super::{
     Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report,
@@ -529,7 +529,14 @@ impl Control {
     ) -> Result<(), Report> {
         let Some(watch) = self.facts.homes.watch(record) else { return Ok(()) };
         let number = watch.order(Order::Say);
-        let said = watch.wait(|said| said.heard >= number).await;
+        let saying = watch.wait(|said| said.heard >= number);
+        // Its thread does its own reads and writes: it may hang in a device.
+        let Ok(said) = tokio::time::timeout(STORE_PATIENCE, saying).await else {
+            return Err(Report::new(ReportKind::Failure, error)
+                .cause("its journal's device does not answer: how much is in no store is not known")
+                .state("nothing was changed")
+                .hint("look at that device, and repeat the command; or use --data delete"));
+        };
         let Some(said) = said.filter(|said| !said.is_drained) else { return Ok(()) };
         Err(Report::new(ReportKind::InUse, error)
             .cause(format!("{} of it are not in the store", format_bytes(said.status.dirty_bytes)))
