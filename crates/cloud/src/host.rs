@@ -21,12 +21,12 @@ use crate::meta::is_earlier;
 use crate::segment::Compression;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
+use crate::turn_times::{SLEEP_MAX, TurnTimes};
 use crate::uplink::Lane;
 use crate::volume::{
     ConditionalPuts, Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of,
 };
 use crate::watch::{Order, Said, SnapshotAnswer, Watch};
-use layby_types::pauses::Pauses;
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -428,8 +428,6 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     fn run(mut self, inbox: &Receiver<Event<B>>) {
         /// Events taken before ends are handed out.
         const EVENTS_MAX: usize = 64;
-        /// How often somebody who watches hears of what time alone changes.
-        const STATUS_REST: Duration = Duration::from_millis(250);
         /// How often it is asked whose the volume is: so long may a node whose volume another one
         /// has taken serve what it has, where nobody writes and the link is up.
         const LOOK_REST: Duration = Duration::from_secs(10);
@@ -440,9 +438,9 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             opened_at.saturating_add(Nanos(elapsed))
         };
         let (mut said, mut state, mut looked) = (None, (false, false), start);
-        let mut pauses = Pauses::new();
+        let mut times = TurnTimes::new();
         loop {
-            self.go_on(clock(), &mut pauses);
+            self.go_on(clock(), &mut times);
             let now = self.now;
             self.volume.on_tick(now);
             if looked.elapsed() >= LOOK_REST {
@@ -457,20 +455,19 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             if std::mem::replace(&mut state, now_state) != now_state {
                 said = None;
             }
-            if said.is_none_or(|at: Instant| at.elapsed() >= STATUS_REST / 2) {
+            if said.is_none_or(|at: Instant| at.elapsed() >= Duration::from_nanos(SLEEP_MAX.0 / 2))
+            {
                 said = Some(Instant::now());
                 self.say();
             }
-            let rest = self.volume.next_deadline().0.saturating_sub(now.0);
-            let rest = Duration::from_nanos(rest).min(STATUS_REST);
-            pauses.sleep_until(clock().saturating_add(Nanos(rest.as_nanos() as u64)));
-            let first = match inbox.recv_timeout(rest) {
+            let (deadline, pause_min) = (self.volume.next_deadline(), self.volume.pause_min());
+            let first = match inbox.recv_timeout(times.sleep(clock(), deadline, pause_min)) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // What happened while the thread slept did not happen before.
-            self.go_on(clock(), &mut pauses);
+            self.go_on(clock(), &mut times);
             let more = inbox.try_iter().take(EVENTS_MAX);
             for event in std::iter::once(first).chain(more) {
                 match event {
@@ -491,8 +488,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
 
     /// It is `now`. What the thread did not run, although it was to, is left out of what calls may
     /// wait: the process was stopped, or the journal's device was slow.
-    fn go_on(&mut self, now: Nanos, pauses: &mut Pauses) {
-        let pause = pauses.take_pause(now, self.volume.pause_min());
+    fn go_on(&mut self, now: Nanos, times: &mut TurnTimes) {
+        let pause = times.go_on(now, self.volume.pause_min());
         self.now = now;
         self.volume.set_now(now);
         if pause > Nanos::ZERO {

@@ -29,6 +29,7 @@ pub mod simulated;
 mod snapshot;
 mod store;
 mod superblock;
+mod turn_times;
 pub mod uplink;
 mod volume;
 mod watch;
