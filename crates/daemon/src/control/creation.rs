@@ -152,7 +152,7 @@ impl Control {
         let (discard, is_quiesced, deleting) = (false, true, None);
         let removal = Removal { name, record, discard, is_quiesced, deleting, without, refused };
         if let Err(kept) = self.remove_served(removal).await {
-            self.reopen(record).await;
+            self.reopen(name, record, error).await;
             return Err(kept);
         }
         Ok(self.release_home(record.clone(), false).await.err())

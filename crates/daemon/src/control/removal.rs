@@ -91,8 +91,7 @@ impl Control {
             false => quiescing.await,
         };
         if let Err(refused) = quiesced {
-            self.reopen(record).await;
-            drop(self.devices.attach_asked(self, name, error).await);
+            self.reopen(name, record, error).await;
             let kept = "the volume is still there; blocks not written back are safe in their level";
             return Err(report(&refused, error).state(kept));
         }
@@ -125,8 +124,7 @@ impl Control {
         error: &str,
     ) -> Result<(), Report> {
         let Err(refused) = self.check_drained(record, error).await else { return Ok(()) };
-        self.reopen(record).await;
-        drop(self.devices.attach_asked(self, name, error).await);
+        self.reopen(name, record, error).await;
         Err(refused.state("the volume is served as before; its clients were disconnected"))
     }
 
@@ -148,9 +146,9 @@ impl Control {
         Ok(())
     }
 
-    /// Has shards serve a volume again that is not removed after all; not once the node has
-    /// stopped, when a shard takes no command while it waits for its devices.
-    pub(super) async fn reopen(&self, record: &VolumeRecord) {
+    /// Has shards serve a volume again that is not removed after all, as its block device does; not
+    /// once the node has stopped, when a shard takes no command while it waits for its devices.
+    pub(super) async fn reopen(&self, name: &Name, record: &VolumeRecord, error: &str) {
         if self.change.check_running("").is_err() {
             return;
         }
@@ -166,6 +164,9 @@ impl Control {
         if let Err(refused) = self.join_parts(&view, record).await {
             let id = record.id;
             tracing::warn!(volume = id, cause = refused.cause, "cannot join its parts again");
+        }
+        if let Err(left) = self.devices.attach_asked(self, name, error).await {
+            tracing::warn!(volume = %name, cause = left.cause, "{}", left.state);
         }
     }
 
@@ -267,7 +268,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::STORE_PATIENCE;
+    use super::{STORE_PATIENCE, View};
     use crate::catalog::{Catalog, VolumePhase};
     use crate::config::Name;
     use crate::control::drain::tests::said_of;
@@ -275,6 +276,7 @@ mod tests {
     use crate::control::{Authority, DeleteData, VolumePatch};
     use crate::error::Report;
     use crate::homes::tests::{wanted, with_owner};
+    use crate::node::tests::LogLines;
     use layby_cloud::{Link, Said};
     use std::sync::Arc;
     use tokio::task::{JoinHandle, yield_now};
@@ -522,6 +524,31 @@ mod tests {
             assert!(is_served(&node, 1));
             assert_eq!(node.shards[1].state().log.last().expect("it was told"), "reopen 1");
         }
+    }
+
+    /// Goal: a volume of a block device that stays is served with the device again, or the log says
+    /// that it cannot be had. Method: the catalog's new file cannot be made when the shard answers;
+    /// the driver is not there, or makes none of a mock's volume.
+    #[tokio::test]
+    async fn a_volume_that_stays_asks_for_its_device_again() {
+        let log = LogLines::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let node = holding().await;
+        let mut view = View::clone(&node.control.view());
+        view.catalog.volumes.get_mut("a").expect("it was made").ublk = true;
+        node.control.publish(view).await.expect("a writable directory");
+        let deleting = delete(&node, DeleteData::Keep);
+        quiescing(&node).await;
+        let (_, answer) = node.shards[1].state().quiescing.remove(0);
+        node.block_catalog();
+        answer(Ok(()));
+        deleting.await.expect("no panic").expect_err("it stays");
+        assert!(is_served(&node, 1));
+        let log = log.text();
+        assert!(log.contains("has no block device") && log.contains("volume=a"), "{log}");
     }
 
     /// Goal: a deletion with the data waits neither for a shrink of the volume nor for a write-back

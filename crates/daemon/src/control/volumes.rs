@@ -444,7 +444,7 @@ impl Control {
             Removal { name, record: about, discard, is_quiesced, deleting, without, refused };
         let removed = self.remove_served(removal).await;
         if removed.is_err() && is_quiesced {
-            self.reopen(&record).await;
+            self.reopen(name, &record, error).await;
         }
         removed?;
         self.facts.intents.forget(record.id);

@@ -131,7 +131,13 @@ async fn dead_shard_ends_the_node() {
 
 /// A log's lines, as the subscriber of one test writes them.
 #[derive(Clone, Default)]
-struct LogLines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct LogLines(Arc<Mutex<Vec<u8>>>);
+
+impl LogLines {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("text")
+    }
+}
 
 impl std::io::Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -159,7 +165,7 @@ async fn a_shortage_of_memory_is_said_once() {
     let level = format!("[[level]]\nname = \"memory\"\nkind = \"memory\"\nsize = {size}\n");
     let config = config(&dir, &level);
     let node = Node::start(config, Arc::new(MockStarter::default())).await.expect("it is granted");
-    let log = String::from_utf8(log.0.lock().expect("not poisoned").clone()).expect("text");
+    let log = log.text();
     let said = log.lines().map(str::to_owned).chain(node.announcement());
     let said: Vec<String> = said.filter(|line| line.contains("levels in memory of")).collect();
     assert_eq!(said.len(), 1, "{said:?}");
