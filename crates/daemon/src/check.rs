@@ -325,7 +325,10 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
             true => {
                 let found = match exchanged_with(dir, catalog, record, &paths.map) {
                     Some(problem) => Err(problem),
-                    None => local_finding(&paths, (record, gone.is_some()), catalog.block_bytes),
+                    None => {
+                        let about = (record, gone.is_some());
+                        local_finding(dir, &paths, about, catalog.block_bytes)
+                    }
                 };
                 match found {
                     Ok(found) => (None, found),

@@ -111,6 +111,11 @@ impl Site {
         }
     }
 
+    /// The node has files of no volume, as far as was written down: the end of a removal.
+    fn forget(&self) {
+        let _ = std::fs::remove_file(self.node().join("identities.json"));
+    }
+
     /// Has the store say that the volume is longer, as where another node has grown it.
     fn lengthen(&self, size_bytes: u64) {
         let path = self.dir.path().join("store/superblock");
@@ -178,6 +183,9 @@ async fn a_check_says_what_a_start_does() {
             Journal::Used => &used[..],
         });
         site.put(&catalog, has_map.then_some(&site.map[..]), journal);
+        if take && !has_map {
+            site.forget();
+        }
         let problem = site.problem();
         assert_eq!(problem.is_none(), is_sound, "{what}: {problem:?}");
         assert_eq!(site.serves().await, is_sound, "{what}: the start");
@@ -211,6 +219,24 @@ async fn a_removal_of_files_that_ends_early_goes_on() {
     std::fs::write(site.removed_map(), &site.map).expect("a writable directory");
     assert!(!site.serves().await && site.removed_map().exists());
     assert!(site.problem().is_some());
+}
+
+/// Goal: a volume that is to be taken and was opened since misses its files, as any other does: they
+/// may be on a disk that is away, with writes that no store has. Method: a catalog that still says
+/// so, and the folder's files away; a check and a start; then the files again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taking_excuses_no_files_that_were_opened() {
+    let site = Site::new("").await;
+    let mut catalog = site.catalog();
+    catalog.volumes.get_mut("maps").expect("it is there").take = true;
+    for journal in [None, Some(&site.journal[..])] {
+        site.put(&catalog, None, journal);
+        assert!(site.problem().is_some(), "{}", journal.is_some());
+        assert!(!site.serves().await, "{}", journal.is_some());
+    }
+    site.put(&catalog, Some(&site.map), Some(&site.journal));
+    assert_eq!(site.problem(), None);
+    assert!(site.serves().await, "its disk is back");
 }
 
 /// Goal: of a deleted volume, what the node keeps may be gone or be half removed, and an undeletion

@@ -1,12 +1,13 @@
 //! What a node keeps of a volume in an object store: its journal, its map, and a note of its key.
 //!
 //! How: the catalog says which of them have to be there. A volume that is to be taken may have
-//! neither journal nor map yet. A removal renames the map, removes the journal, then that file.
+//! neither journal nor map, unless it was opened since. A removal renames the map, removes the journal, then that file.
 //! Invariant: what a start would make or leave alone is no problem; what it would miss is one. A
 //! map under its own name whose journal is missing is never taken for a removal's: the journal's
 //! disk may be away, with writes that no store has.
 //! Cost: a check reads all of the map and the journal's headers. Not for: what the store has.
 
+use super::identities::is_kept;
 use crate::catalog::VolumeRecord;
 use crate::check::LocalFinding;
 use crate::config::KeySource;
@@ -53,6 +54,13 @@ pub(super) fn present(paths: &Paths) -> Result<Present, String> {
         (false, true) => Present::JournalAlone,
         (false, false) => Present::Neither,
     })
+}
+
+/// Whether the node in `dir` opened a volume whose map is not there, and did not begin to remove
+/// what it kept of it.
+pub(super) fn misses(dir: &Path, record: &VolumeRecord, paths: &Paths) -> bool {
+    let has_map = !matches!(paths.map.try_exists(), Ok(false));
+    !has_map && is_kept(dir, record) && present(paths) != Ok(Present::Removing)
 }
 
 /// Removes a volume's journal, its map, and the note of its key. `forget` comes before the last
@@ -102,6 +110,7 @@ fn unremoved(path: &Path, cause: &std::io::Error) -> Report {
 /// What reading a volume's journal and map came to, or what is wrong with them; none where neither
 /// has to be there.
 pub(crate) fn local_finding(
+    dir: &Path,
     paths: &Paths,
     (record, is_deleted): (&VolumeRecord, bool),
     block_bytes: u32,
@@ -111,7 +120,8 @@ pub(crate) fn local_finding(
     }
     // An undeletion makes them anew, as a taking does, once a removal that has begun is over.
     let is_unmade = is_unmade(paths) || present(paths)? == Present::Removing;
-    if (record.take || is_deleted) && is_unmade {
+    let is_taken = record.take && !misses(dir, record, paths);
+    if (is_taken || is_deleted) && is_unmade {
         return Ok(None);
     }
     let Inspected { status, damaged } =

@@ -91,7 +91,7 @@ impl Identities {
 
     /// Whether the node has files of a record's volume, as far as was written down.
     pub(super) fn is_kept(&self, record: &VolumeRecord) -> bool {
-        kept_in(&self.dir).contains_key(&record.local_number())
+        is_kept(&self.dir, record)
     }
 
     /// Changes the file. Where that fails, it says less than it could, or of a volume whose files
@@ -120,6 +120,11 @@ impl Identities {
 
 /// Identities in hexadecimal, by local number.
 type Kept = BTreeMap<u32, String>;
+
+/// Whether the node in `dir` has files of a record's volume, as far as was written down.
+pub(super) fn is_kept(dir: &Path, record: &VolumeRecord) -> bool {
+    kept_in(dir).contains_key(&record.local_number())
+}
 
 fn kept_in(dir: &Path) -> Kept {
     let path = dir.join(FILE_NAME);

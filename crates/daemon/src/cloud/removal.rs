@@ -231,7 +231,7 @@ impl CloudHomes {
         if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
             return Err(cause);
         }
-        let is_unmade = record.take || record.phase == VolumePhase::Creating;
+        let is_taken = || record.take && !self.misses(record);
         match present(&paths)? {
             // It was made for a map that never came, or whose disk is lost: nothing was written.
             Present::JournalAlone if layby_cloud::is_unmade(&paths) => Ok(0),
@@ -241,7 +241,7 @@ impl CloudHomes {
             },
             // Nothing was missing when its removal began.
             Present::Removing => Ok(0),
-            Present::Neither if is_unmade => Ok(0),
+            Present::Neither if record.phase == VolumePhase::Creating || is_taken() => Ok(0),
             Present::Neither => Err(gone(&paths)),
             Present::MapAlone => Err(journal_gone(&paths)),
         }

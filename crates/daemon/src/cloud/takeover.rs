@@ -11,6 +11,7 @@
 //! node never had, see `CloudHomes::open`; nor what is taken while the node runs, see
 //! `control::take`.
 
+use super::files::misses;
 use super::{CloudHomes, LOOK};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::{KeySource, Name};
@@ -24,7 +25,8 @@ use std::path::Path;
 impl CloudHomes {
     /// Whether a volume may be taken from another node as it is opened: it was created to be taken,
     /// and whose it is was never found out here; or it is named, and made for the first time. The
-    /// name alone does not excuse missing files: levels may hold older blocks under its number.
+    /// name alone does not excuse missing files: levels may hold older blocks under its number. Nor
+    /// does the taking once the volume was opened: its files may be on a disk that is away.
     pub(super) fn takes(&self, name: &Name, record: &VolumeRecord) -> bool {
         let is_new = record.phase == VolumePhase::Creating;
         let is_named = is_new && self.config.takeover.contains(name);
@@ -32,9 +34,14 @@ impl CloudHomes {
             Ok(map) => record.take && !is_settled(&map),
             Err(cause) => {
                 let is_absent = cause.kind() == std::io::ErrorKind::NotFound;
-                is_absent && (record.take || is_named)
+                is_absent && (is_named || record.take && !self.misses(record))
             }
         }
+    }
+
+    /// Whether the node had files of a volume whose map is not there, and did not remove them.
+    pub(super) fn misses(&self, record: &VolumeRecord) -> bool {
+        misses(&self.dir, record, &self.paths(record))
     }
 
     /// See [`crate::homes::RemoteHomes::found`].
