@@ -77,9 +77,18 @@ fn with_table(sentence: String, name: &Name, is_configured: bool) -> String {
 
 /// What became of a volume that another has.
 fn forgotten_text(name: &Name, place: &str, of: &ForgottenAnswer) -> String {
-    let lost = match of.bytes_lost {
-        0 => String::new(),
-        lost => format!("; {} that were written here and are in no store are gone", bytes(lost)),
+    let lost = match (of.bytes_lost, &of.loss_unknown) {
+        (0, None) => String::new(),
+        (0, Some(why)) => {
+            format!(
+                "; what was written here and is in no store is given up, how much is unknown: {why}"
+            )
+        }
+        (lost, why) => {
+            let more = why.as_ref().map_or_else(String::new, |why| format!(", maybe more: {why}"));
+            let lost = bytes(lost);
+            format!("; {lost} that were written here and are in no store are gone{more}")
+        }
     };
     format!("forgot volume {name}: {}, and its objects stay in `{place}`{lost}", of.taken_by)
 }
@@ -162,5 +171,27 @@ fn time_text(seconds: f64) -> String {
     match unit {
         Some((unit, name)) => format!("{:.1} {name}", seconds / unit),
         None => format!("{seconds:.0} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is given up with a volume that another node has is said, also where its size is
+    /// not known. Method: answers by hand.
+    #[test]
+    fn an_unknown_loss_is_said() {
+        let name: Name = "maps".parse().expect("a good name");
+        let cause = "the journal `1.journal` is missing";
+        for (bytes_lost, is_known) in [(0, true), (0, false), (4096, true), (4096, false)] {
+            let loss_unknown = (!is_known).then(|| cause.to_owned());
+            let taken_by = "node 7 has the volume".to_owned();
+            let of = ForgottenAnswer { taken_by, bytes_lost, loss_unknown };
+            let text = forgotten_text(&name, "s3://b/maps", &of);
+            assert_eq!(text.contains("in no store"), bytes_lost > 0 || !is_known, "{text}");
+            assert_eq!(text.contains(&bytes(4096)), bytes_lost > 0, "{text}");
+            assert_eq!(text.contains(cause), !is_known, "{text}");
+        }
     }
 }

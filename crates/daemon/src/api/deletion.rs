@@ -62,11 +62,14 @@ pub struct ForgottenAnswer {
     pub taken_by: String,
     /// Bytes that were written to this node, that no store has, and that are gone.
     pub bytes_lost: u64,
+    /// Why more than these may be gone, where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_unknown: Option<String>,
 }
 
 impl From<Taken> for ForgottenAnswer {
-    fn from(Taken { by, bytes_lost, .. }: Taken) -> Self {
-        ForgottenAnswer { taken_by: by, bytes_lost }
+    fn from(Taken { by, bytes_lost, unknown }: Taken) -> Self {
+        ForgottenAnswer { taken_by: by, bytes_lost, loss_unknown: unknown }
     }
 }
 
