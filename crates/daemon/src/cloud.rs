@@ -28,7 +28,7 @@ use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 pub(crate) use files::local_finding;
-use files::{damage_text, is_key_noted, key_note};
+use files::{damage_text, drop_removed_map, is_key_noted, key_note};
 use identities::Identities;
 pub(crate) use identities::{exchanged, exchanged_with};
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
@@ -419,6 +419,7 @@ impl CloudHomes {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
         self.identities.keep(record, volume);
+        drop_removed_map(&paths);
         let check = check.filter(|_| !is_noted).map(|check| (key_note(&paths), check));
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch(), check));
         let watched = Watched { url: url.clone(), watch: backing.watch(), compression };

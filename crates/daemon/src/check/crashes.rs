@@ -221,9 +221,9 @@ async fn a_removal_of_files_that_ends_early_goes_on() {
     assert!(site.problem().is_some());
 }
 
-/// Goal: a volume that is to be taken and was opened since misses its files, as any other does: they
-/// may be on a disk that is away, with writes that no store has. Method: a catalog that still says
-/// so, and the folder's files away; a check and a start; then the files again.
+/// Goal: a volume that is to be taken and was opened since misses its files, as any other does:
+/// they may be on a disk that is away, with writes that no store has. Method: a catalog that still
+/// says so, and the folder's files away; a check and a start; then the files again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taking_excuses_no_files_that_were_opened() {
     let site = Site::new("").await;
@@ -237,6 +237,20 @@ async fn a_taking_excuses_no_files_that_were_opened() {
     site.put(&catalog, Some(&site.map), Some(&site.journal));
     assert_eq!(site.problem(), None);
     assert!(site.serves().await, "its disk is back");
+}
+
+/// Goal: what a removal left beside files that were made anew goes with the next start, so that
+/// these are missed where their map is lost later. Method: the map's other name beside both files,
+/// a start; then without the map, a check and a start.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_removal_left_beside_new_files_goes() {
+    let site = Site::new("").await;
+    std::fs::write(site.removed_map(), &site.map).expect("a writable directory");
+    assert!(site.serves().await);
+    assert!(!site.removed_map().exists(), "it is of no use any more");
+    std::fs::remove_file(site.paths().map).expect("it was served");
+    assert!(site.problem().is_some());
+    assert!(!site.serves().await, "its map is lost");
 }
 
 /// Goal: of a deleted volume, what the node keeps may be gone or be half removed, and an undeletion

@@ -1,7 +1,8 @@
 //! What a node keeps of a volume in an object store: its journal, its map, and a note of its key.
 //!
 //! How: the catalog says which of them have to be there. A volume that is to be taken may have
-//! neither journal nor map, unless it was opened since. A removal renames the map, removes the journal, then that file.
+//! neither journal nor map, unless it was opened since. A removal renames the map, removes the
+//! journal, then that file.
 //! Invariant: what a start would make or leave alone is no problem; what it would miss is one. A
 //! map under its own name whose journal is missing is never taken for a removal's: the journal's
 //! disk may be away, with writes that no store has.
@@ -70,17 +71,27 @@ pub(super) fn misses(dir: &Path, record: &VolumeRecord, paths: &Paths) -> bool {
 /// A report when a file cannot be removed; the next removal goes on.
 pub(super) fn remove_files(paths: &Paths, forget: impl FnOnce() -> bool) -> Result<(), Report> {
     let removed = removed_map(paths);
+    // The removal before may have ended ahead of a sync.
+    let has_begun = removed.exists();
     // In this order durably: they may lie on two file systems.
-    if has_gone(&paths.map, std::fs::rename(&paths.map, &removed))? {
+    if has_gone(&paths.map, std::fs::rename(&paths.map, &removed))? || has_begun {
         sync_folder(&paths.map)?;
     }
-    if remove_file(&paths.journal)? {
+    if remove_file(&paths.journal)? || has_begun {
         sync_folder(&paths.journal)?;
     }
     remove_file(&key_note(paths))?;
     match forget() {
         true => remove_file(&removed).map(drop),
         false => Ok(()),
+    }
+}
+
+/// Removes the map that a removal which was not written down left under its other name. Beside it,
+/// files that were made anew would be taken for removed where their map is lost.
+pub(super) fn drop_removed_map(paths: &Paths) {
+    if let Err(left) = remove_file(&removed_map(paths)) {
+        tracing::warn!(cause = left.cause, "{}; it is of no use any more", left.error);
     }
 }
 
@@ -100,6 +111,9 @@ fn has_gone(path: &Path, done: std::io::Result<()>) -> Result<bool, Report> {
 fn sync_folder(file: &Path) -> Result<(), Report> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    let is_absent = |cause: &std::io::Error| cause.kind() == ErrorKind::NotFound;
+    // Where the folder is not there, the file is not, either.
+    let synced = synced.or_else(|cause| if is_absent(&cause) { Ok(()) } else { Err(cause) });
     synced.map_err(|cause| unremoved(file, &cause))
 }
 
