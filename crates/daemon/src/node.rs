@@ -161,16 +161,20 @@ impl Sockets {
             tcp.push(adopt_tcp(listener)?);
         }
         let configured = if tcp.is_empty() { config.nbd.listen.as_slice() } else { &[] };
+        let (http, metrics) = (config.control.http, config.control.metrics);
+        let adopted = tcp.iter().filter_map(|listener| listener.local_addr().ok());
+        let others = adopted.chain(configured.iter().copied()).chain(http).chain(metrics);
+        let others: Vec<SocketAddr> = others.collect();
         for address in configured {
-            tcp.push(bind_tcp(*address, configured).await?);
+            tcp.push(bind_tcp(*address, &others).await?);
         }
         let control = match passed.control {
             Some(listener) => UnixSocket::adopt(listener)?,
             None => UnixSocket::bind(&config.control.socket, CONTROL_SOCKET_MODE)?,
         };
         let control = Arc::new(control);
-        let http = bind_optional(config.control.http).await?;
-        let metrics = bind_optional(config.control.metrics).await?;
+        let http = bind_optional(http, &others).await?;
+        let metrics = bind_optional(metrics, &others).await?;
         Ok(Sockets { nbd, tcp, control, http, metrics })
     }
 
@@ -197,9 +201,12 @@ impl Sockets {
     }
 }
 
-async fn bind_optional(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Report> {
+async fn bind_optional(
+    address: Option<SocketAddr>,
+    others: &[SocketAddr],
+) -> Result<Option<TcpListener>, Report> {
     match address {
-        Some(address) => bind_tcp(address, &[]).await.map(Some),
+        Some(address) => bind_tcp(address, others).await.map(Some),
         None => Ok(None),
     }
 }

@@ -129,6 +129,24 @@ async fn dead_shard_ends_the_node() {
     assert!(report.cause.contains("ended without being asked"), "{report}");
 }
 
+/// Goal: an address of the metrics for all of IPv6 stands beside one for clients of IPv4 with the
+/// same port. Method: a start at a port that was free a moment ago; a client of each kind.
+#[tokio::test]
+async fn metrics_listen_beside_clients() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let free = std::net::TcpListener::bind("[::]:0").expect("IPv6 is there");
+    let port = free.local_addr().expect("it is bound").port();
+    drop(free);
+    let text =
+        format!("[nbd]\nlisten = [\"0.0.0.0:{port}\"]\n[control]\nmetrics = \"[::]:{port}\"\n");
+    let node = Node::start(config(&dir, &text), Arc::new(MockStarter::default())).await;
+    let node = node.expect("both are free");
+    for address in [format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
+        assert!(tokio::net::TcpStream::connect(&address).await.is_ok(), "{address}");
+    }
+    node.run(async {}).await.expect("stops");
+}
+
 /// A log's lines, as the subscriber of one test writes them.
 #[derive(Clone, Default)]
 pub(crate) struct LogLines(Arc<Mutex<Vec<u8>>>);
