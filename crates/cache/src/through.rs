@@ -16,7 +16,7 @@ use crate::hash::FixedMap;
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use core::ops::Range;
-use layby_types::{BlockIndex, BlockKey};
+use layby_types::{BlockIndex, BlockKey, VolumeId};
 
 /// Bits of the map of blocks that a log may know, for the length that the volume has at first.
 const KEPT_BITS_MAX: u64 = 1 << 20;
@@ -161,6 +161,26 @@ impl Cache {
     pub(crate) fn note_home_synced(&mut self, volume: u16, stored: u64) {
         if let Some(through) = &mut self.volumes.get_mut(volume).through {
             through.unsynced.forget(stored);
+        }
+    }
+
+    /// A backing store was opened that an earlier process may have written to without a sync: none
+    /// of it counts as durable before one. Answers the count that a sync which begins from now on
+    /// covers, for [`Cache::note_backing_synced`]; `None` for an unknown volume.
+    pub fn expect_unsynced(&mut self, id: VolumeId) -> Option<u64> {
+        let volume = self.volumes.number(id)?;
+        self.note_stored(volume, BACKING);
+        let stored = self.stored[&u32::from(volume)][BACKING].0;
+        if let Some(through) = &mut self.volumes.get_mut(volume).through {
+            through.unsynced.anywhere = stored;
+        }
+        Some(stored)
+    }
+
+    /// A sync of the host's own has covered a backing store up to this count.
+    pub fn note_backing_synced(&mut self, id: VolumeId, stored: u64) {
+        if let Some(volume) = self.volumes.number(id) {
+            self.note_synced(volume, BACKING, stored);
         }
     }
 

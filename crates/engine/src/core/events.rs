@@ -421,11 +421,13 @@ impl Core {
         result: Result<(), ErrorKind>,
     ) {
         let covered = self.tombstones.syncing.remove(&id).unwrap_or_default();
+        let is_first = self.end_opened(id, result);
         let home = self.homes.get_mut(&id).expect("a home outlives its calls");
         home.syncing = false;
         if result.is_err() {
-            // The next sync, at the latest the next checkpoint's, tries again.
-            home.unsynced = true;
+            // The next sync, at the latest the next checkpoint's, tries again. No record stands
+            // for what was there when the backing store was opened.
+            home.unsynced |= !is_first || !covered.is_empty();
             self.tombstones.undone.entry(id).or_default().extend(covered);
             if self.peer_sync.as_ref().is_some_and(|peer| peer.homes.contains(&id)) {
                 self.fail_peer_sync();

@@ -20,6 +20,7 @@ mod lengths;
 mod objectives;
 mod observe;
 mod offline;
+mod opened;
 mod overflow;
 mod pauses;
 mod perform;
@@ -264,6 +265,8 @@ struct Home {
     unsynced: bool,
     /// A sync of the core's own is in flight.
     syncing: bool,
+    /// What no sync has covered since it was opened, by the cache's count.
+    opened: Option<u64>,
     /// Levels hold clean copies of it only, and the log no tombstones.
     write_through: bool,
     inflight: u64,

@@ -130,7 +130,10 @@ impl Core {
     ) -> Result<(Core, StartReport), CoreError> {
         let started = io.now();
         let stand_in = |home: &mut HomePlan| Some((home.spec.id, home.protected.take()?));
-        let protected = homes.iter_mut().filter_map(stand_in).collect();
+        let protected: BTreeMap<_, _> = homes.iter_mut().filter_map(stand_in).collect();
+        let is_writable = |volume: &VolumeId| !protected.contains_key(volume);
+        let opened = homes.iter().map(|home| home.spec.id);
+        let writable: Vec<VolumeId> = opened.filter(is_writable).collect();
         let (mut core, nvm, log) = Core::open(io, spec, plans, identity, homes, seed)?;
         for plan in plans {
             if let (LevelPlan::Ssd { wear, .. }, Some(found)) = (plan, &log) {
@@ -144,6 +147,7 @@ impl Core {
             report.reached.push((level, log.reached()));
         }
         core.is_recovering = false;
+        writable.into_iter().for_each(|volume| core.sync_opened(io, volume));
         report.recovery_ms = io.now().since(started).0 / 1_000_000;
         Ok((core, report))
     }
@@ -261,6 +265,7 @@ impl Core {
             stats,
             unsynced,
             syncing,
+            opened: None,
             write_through,
             inflight,
             ended: 0,

@@ -223,7 +223,16 @@ impl World {
         let ssd = io.add_disk("ssd", shape.ssd_bytes);
         let homes = vec![io.add_disk("one", BLOCKS * BLOCK), io.add_disk("two", BLOCKS * BLOCK)];
         let (core, _) = start(&mut io, &shape, (nvm, ssd, &homes), true, seed);
-        World { io, shape, nvm, ssd, homes, core, seed }
+        let mut world = World { io, shape, nvm, ssd, homes, core, seed };
+        world.end_opening_syncs();
+        world
+    }
+
+    /// Waits for the syncs of the backing stores with which a start ends.
+    fn end_opening_syncs(&mut self) {
+        while self.core.homes.values().any(|home| home.syncing) {
+            self.core.turn(&mut self.io);
+        }
     }
 
     fn restart(&mut self) -> crate::control::StartReport {
@@ -231,6 +240,15 @@ impl World {
         let (core, report) = start(&mut self.io, &self.shape, disks, false, self.seed);
         self.core = core;
         report
+    }
+
+    /// Ends the process without a power cut, and starts the next one.
+    fn kill(self) -> (World, crate::control::StartReport) {
+        let World { mut io, shape, nvm, ssd, homes, core, seed } = self;
+        assert_eq!(io.in_flight(), 0, "no end comes to the next process; replay with SEED={seed}");
+        drop(core);
+        let (core, report) = start(&mut io, &shape, (nvm, ssd, &homes), false, seed);
+        (World { io, shape, nvm, ssd, homes, core, seed }, report)
     }
 
     /// Cuts the power; the stores must be sound to an outsider's eye before they are opened.

@@ -389,6 +389,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             disk.into_iter().for_each(|disk| self.io.detach_disk(disk));
             return failed(kind, format!("the shard refuses the volume: {kind}"));
         }
+        self.core.sync_opened(&mut self.io, id);
         self.homes.insert(id, plan.backing.name());
         if plan.is_clean {
             self.gate.intents().set_clean(id);

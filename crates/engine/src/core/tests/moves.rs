@@ -2,6 +2,8 @@
 
 use super::faults::{is_all, quiet, write_block};
 use super::*;
+use crate::io::OperationKind;
+use rustix::io::Errno;
 
 const BARE: ClassId = ClassId(1);
 const FULL: ClassId = ClassId(2);
@@ -119,4 +121,81 @@ fn a_level_lost_again_brings_nothing_back() {
     world.crash(CrashMode::KeepAll);
     let data = world.read(2, 0, BLOCK).expect("a read");
     assert!(is_all(&data, 50), "{}", data[0]);
+}
+
+/// What a killed process wrote past the levels without a flush, and no power loss: the next one
+/// finds it in the backing store, which may still lose it.
+fn killed(seed: u64) -> World {
+    let mut world = bare(seed);
+    world.run(2, call(Operation::Write, 0, BLOCK), 50).expect("a write through");
+    world
+}
+
+/// Goal: what an earlier process left unsynced in a backing store does not count as durable there:
+/// no copy in a level outlives it. Method: a kill behind a write past the levels, a start whose
+/// class has the SSD level, at once or after some turns; a read that may keep the block and a
+/// durable write elsewhere; power loss; reads before and after the eviction of all copies.
+#[test]
+fn a_start_keeps_only_what_is_durable_below() {
+    for turns in [0, 100] {
+        let mut world = killed(4);
+        world.shape.spec.classes[1] = world.shape.spec.classes[2].clone();
+        let (mut world, _) = world.kill();
+        (0..turns).for_each(|_| world.core.turn(&mut world.io));
+        assert!(is_all(&world.read(2, 0, BLOCK).expect("a read"), 50));
+        (0..100).for_each(|_| world.core.turn(&mut world.io));
+        let kept = world.core.cache().held_by(VolumeId(2), LevelIndex(2)).0;
+        assert!(kept == 1 || turns == 0, "a start syncs, and copies are kept afterwards");
+        let mut write = call(Operation::Write, 7 * BLOCK, BLOCK);
+        write.flags.fua = true;
+        world.run(2, write, 60).expect("a durable write");
+        world.crash(CrashMode::DropAll);
+        let first = world.read(2, 0, BLOCK).expect("a read");
+        world.drain().expect("a drain");
+        set_volume(&mut world, FULL, [Share { cap: 0, ..Share::OPEN }; LEVELS_MAX]);
+        let second = world.read(2, 0, BLOCK).expect("a read");
+        assert_eq!(first[0], second[0], "{turns} turns: the eviction shows older bytes");
+    }
+}
+
+/// Goal: a flush covers what an earlier process wrote to the backing store. Method: a kill behind
+/// a write past the levels, a start, a flush, power loss.
+#[test]
+fn a_flush_covers_what_a_killed_process_wrote() {
+    let (mut world, _) = killed(5).kill();
+    world.run(2, call(Operation::Flush, 0, 0), 0).expect("a flush");
+    world.crash(CrashMode::DropAll);
+    let data = world.read(2, 0, BLOCK).expect("a read");
+    assert!(is_all(&data, 50), "{}", data[0]);
+}
+
+/// Goal: a backing store whose sync fails or hangs at a start holds up neither the start nor other
+/// volumes, and a flush of it does not claim that all is durable. Method: a kill behind a write past
+/// the levels; a start where the sync fails, or where the device answers nothing.
+#[test]
+fn a_start_goes_on_without_a_sync() {
+    for is_stuck in [false, true] {
+        let mut world = killed(6);
+        let home = world.homes[1];
+        match is_stuck {
+            true => world.io.set_stuck(home, true),
+            false => world.io.fail_next(home, OperationKind::Sync, Errno::IO),
+        }
+        let (mut world, report) = world.kill();
+        assert!(report.is_checkpointed);
+        write_block(&mut world, 1, 0, 30).expect("another volume goes on");
+        world.run(1, call(Operation::Flush, 0, 0), 0).expect("another volume goes on");
+        if is_stuck {
+            world.io.set_stuck(home, false);
+            world.run(2, call(Operation::Flush, 0, 0), 0).expect("the device answers");
+            world.crash(CrashMode::DropAll);
+            assert!(is_all(&world.read(2, 0, BLOCK).expect("a read"), 50));
+            continue;
+        }
+        world.end_opening_syncs();
+        assert!(world.core.end_with_checkpoint(&mut world.io), "checkpoints go on");
+        for _ in 0..3 {
+            world.run(2, call(Operation::Flush, 0, 0), 0).expect_err("a sync has failed");
+        }
+    }
 }
