@@ -62,13 +62,14 @@ impl Through {
 }
 
 impl Kept {
-    fn add(&mut self, block: u64) {
-        let bit = block >> self.shift;
-        let word = usize::try_from(bit / 64).expect("a map is smaller than memory");
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
+    fn add(&mut self, blocks: &Range<u64>) {
+        for bit in blocks.start >> self.shift..=(blocks.end - 1) >> self.shift {
+            let word = usize::try_from(bit / 64).expect("a map is smaller than memory");
+            if word >= self.words.len() {
+                self.words.resize(word + 1, 0);
+            }
+            self.words[word] |= 1 << (bit % 64);
         }
-        self.words[word] |= 1 << (bit % 64);
     }
 
     fn touches(&self, blocks: &Range<u64>) -> bool {
@@ -117,7 +118,7 @@ impl Cache {
     /// A persistent level is about to store a copy of a block.
     pub(crate) fn note_kept(&mut self, volume: u16, block: BlockIndex) {
         if let Some(through) = &mut self.volumes.get_mut(volume).through {
-            through.kept.add(block.0);
+            through.kept.add(&(block.0..block.0 + 1));
         }
     }
 
@@ -129,15 +130,18 @@ impl Cache {
         state.logged |= self.spec.write_level(class).is_some();
     }
 
-    /// Before anything is served, where a start could not make durable what it decided: the logs
-    /// may have records of any block, also of such as [`Cache::restore`] was never given, and
-    /// tombstones that a later start repeats. Writes that pass the levels have them buried first.
-    pub fn expect_all_records(&mut self) {
-        for number in 0..self.volumes.end() {
-            let Some(state) = self.volumes.find_mut(number as u16) else { continue };
-            state.logged = true;
-            if let Some(through) = &mut state.through {
-                through.kept.is_all = true;
+    /// Before anything is served, where a start could not make durable what it decided: a later one
+    /// may find records of these blocks, of which [`Cache::restore`] was never given the newest, or
+    /// repeat a tombstone. Writes of them that pass the levels have them buried first.
+    pub fn expect_records_of(&mut self, id: VolumeId, blocks: &Range<u64>) {
+        let state = self.volumes.number(id).and_then(|number| self.volumes.find_mut(number));
+        let Some(state) = state.filter(|_| !blocks.is_empty()) else { return };
+        state.logged = true;
+        if let Some(through) = &mut state.through {
+            // The map is as long as the volume, which may grow again.
+            through.kept.is_all |= blocks.end > state.blocks;
+            if !through.kept.is_all {
+                through.kept.add(blocks);
             }
         }
     }

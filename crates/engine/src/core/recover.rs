@@ -313,7 +313,7 @@ impl Core {
         let is_kept = self.end_with_checkpoint(io);
         if !is_kept {
             // What was dropped above is not dead before a checkpoint says so.
-            self.cache.expect_all_records();
+            self.expect_old_records(&nvm, &log);
         }
         self.free_unread(unread, is_kept)?;
         self.own_cleaning();
@@ -325,6 +325,21 @@ impl Core {
             return if is_gone { Ok(report) } else { Err(CoreError::Store { level, error }) };
         }
         Ok(report)
+    }
+
+    /// A later start may find what this one has found, and decided in vain: records, also such as
+    /// found no slot or lie behind a volume's end, and zeroings. All other blocks, and volumes, do
+    /// not depend on the log.
+    fn expect_old_records(&mut self, nvm: &Recovered, log: &Recovered) {
+        let entries = nvm.entries.iter().chain(&log.entries).map(|entry| entry.key);
+        for key in entries.chain(log.forgets.iter().map(|(key, _)| *key)) {
+            let block = key.block().0;
+            self.cache.expect_records_of(key.volume(), &(block..block + 1));
+        }
+        for tombstone in &log.tombstones {
+            let first = tombstone.first.0;
+            self.cache.expect_records_of(tombstone.volume, &(first..first + tombstone.count));
+        }
     }
 
     /// Finds the blocks whose newest version is not known. Where there are more of them than at the
