@@ -425,6 +425,7 @@ impl FileBacking {
             // Else the file was truncated: what lay there is not zeros.
             if moved >= wanted || is_at_end { Ok(()) } else { Err(ErrorKind::Corrupt) }
         };
+        self.syncs.is_lost |= done.is_sync_failed;
         let result = self.syncs.end(token, done.result.map_err(kind_of).and_then(whole));
         let runs = done.extents.iter().map(|e| (e.offset, e.length, e.data));
         let (mut extents, mut buffer) = (runs.collect::<Vec<_>>(), done.buffer);

@@ -37,7 +37,8 @@ impl Flight {
     }
 
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {
-        IoDone::new(self.token, result, self.operation.into_buffer())
+        let is_sync_failed = self.is_syncing && result.is_err();
+        IoDone { is_sync_failed, ..IoDone::new(self.token, result, self.operation.into_buffer()) }
     }
 }
 

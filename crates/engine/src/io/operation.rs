@@ -116,7 +116,7 @@ impl IoDone {
         result: Result<usize, IoError>,
         buffer: Option<Buffer>,
     ) -> IoDone {
-        IoDone { token, result, buffer, extents: Vec::new() }
+        IoDone { token, result, buffer, extents: Vec::new(), is_sync_failed: false }
     }
 }
 

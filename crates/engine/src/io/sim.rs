@@ -208,6 +208,11 @@ impl SimIo {
         }
     }
 
+    /// Lets the next write, a durable one, be done, and the sync by which it is made durable fail.
+    pub fn fail_next_own_sync(&mut self, disk: DiskId, errno: Errno) {
+        self.disk(disk).add_fault(OperationKind::Write, Fault::Unsynced(errno));
+    }
+
     /// Lets the next write claim success and do nothing.
     pub fn lose_next_write(&mut self, disk: DiskId) {
         self.disk(disk).add_fault(OperationKind::Write, Fault::Lost);
@@ -434,11 +439,12 @@ impl SimIo {
         let fault = disk.take_fault(kind).or_else(flaky);
         let rng = &mut self.rng;
         let result = fits.and_then(|()| perform_on(&mut disk, &mut operation, mark, fault, rng));
+        let is_sync_failed = matches!((fault, &result), (Some(Fault::Unsynced(_)), Err(_)));
         let mut extents = Vec::new();
         if let (Ok(_), IoOperation::Extents { offset, length, .. }) = (&result, &operation) {
             extents = disk.extents(*offset, *length);
         }
-        IoDone { token, result, buffer: operation.into_buffer(), extents }
+        IoDone { token, result, buffer: operation.into_buffer(), extents, is_sync_failed }
     }
 
     fn perform_on_socket(&mut self, operation: &mut IoOperation) -> Result<usize, IoError> {
@@ -578,6 +584,12 @@ fn change_on(
         Some(Fault::Done(errno)) => {
             change.durable = durable;
             disk.change(change);
+            return Err(errno.into());
+        }
+        Some(Fault::Unsynced(errno)) => {
+            assert!(durable, "only a durable write has a sync of its own");
+            disk.change(change);
+            disk.sync_failed(disk.mark(), rng);
             return Err(errno.into());
         }
         Some(Fault::Refused(errno)) => return Err(errno.into()),

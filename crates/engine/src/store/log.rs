@@ -544,6 +544,10 @@ impl LogStore {
     /// Takes the end of an operation whose token carries this log's tag.
     pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         let (purpose, payload) = self.unpack(done.token);
+        if done.is_sync_failed {
+            self.note_sync_failed();
+            super::log_checkpoint::on_sync_failed(self);
+        }
         match purpose {
             Purpose::Batch => {
                 self.on_batch(io, payload as usize, done);

@@ -653,18 +653,21 @@ impl LogStore {
                 self.end_syncs(&waiters, Ok(()));
             }
             Err(error) => {
-                // What was on its way meanwhile may have been dropped as well, and no later sync
-                // would tell.
-                let is_volatile = |stream: &StreamState| {
-                    stream.flight.as_ref().is_some_and(|flight| !flight.durable)
-                };
-                self.sync.lost |= !covered.is_empty()
-                    || !self.sync.written.is_empty()
-                    || self.streams.iter().any(is_volatile);
                 self.sync.written.splice(0..0, covered);
+                self.note_sync_failed();
                 self.end_syncs(&waiters, Err(kind_of(error)));
             }
         }
+    }
+
+    /// A sync has failed, one of a durable write's own included. What was written before may have
+    /// been dropped, and what was on its way meanwhile as well, and no later sync would tell.
+    pub(super) fn note_sync_failed(&mut self) {
+        let is_volatile =
+            |stream: &StreamState| stream.flight.as_ref().is_some_and(|flight| !flight.durable);
+        self.sync.lost |= !self.sync.syncing.is_empty()
+            || !self.sync.written.is_empty()
+            || self.streams.iter().any(is_volatile);
     }
 
     fn end_syncs(&mut self, waiters: &[SyncFor], result: Result<(), ErrorKind>) {

@@ -131,6 +131,8 @@ pub(super) struct Run {
     lost: VecDeque<CheckpointEntry>,
     /// Of the chunks written so far.
     sums: Sums,
+    /// A sync has failed meanwhile, so that no later one says whether the chunks are durable.
+    is_doubtful: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +272,7 @@ fn start(log: &mut LogStore) {
         gathered: Vec::new(),
         lost: VecDeque::new(),
         sums: Sums::new(),
+        is_doubtful: false,
     });
     let [before, since] = &mut log.sync.failed;
     let oldest = [*before, since.take()].into_iter().flatten().min();
@@ -334,13 +337,20 @@ pub(super) fn on_peer_failed(log: &mut LogStore, answered: u64) {
     }
 }
 
+/// The sync of a durable write's own has failed on the own disk: the run fails at its own sync.
+pub(super) fn on_sync_failed(log: &mut LogStore) {
+    if let Some(run) = &mut log.checkpoint.run {
+        run.is_doubtful = true;
+    }
+}
+
 /// The own disk is synced, or has failed.
 pub(super) fn on_synced(log: &mut LogStore, seq: Seq, result: Result<(), ErrorKind>) {
     let Some(run) = log.checkpoint.run.as_mut().filter(|run| run.trailer.seq == seq) else {
         return;
     };
     let Stage::Settling { peer, .. } = run.stage else { return };
-    if result.is_err() {
+    if result.is_err() || run.is_doubtful {
         fail(log);
     } else {
         run.stage =

@@ -242,6 +242,35 @@ fn a_failed_home_flush_is_not_forgiven() {
     });
 }
 
+/// Goal: a durable write whose own sync fails makes a later flush fail, which has to cover what was
+/// written before: no other sync would tell. Method: a write, a durable one that fails in its sync,
+/// flushes; on the log, and past it on the backing store.
+#[test]
+fn a_failed_sync_of_a_durable_write_is_not_forgiven() {
+    each_seed(20, |seed| {
+        for is_past in [false, true] {
+            let mut shape = quiet();
+            if is_past {
+                shape.spec.classes[1].levels = 0b001;
+            }
+            let mut world = World::new(seed, shape);
+            // The first batch of a segment is durable.
+            (0..2).for_each(|block| write_block(&mut world, 2, block, 40).expect("a write"));
+            let disk = if is_past { world.homes[1] } else { world.ssd };
+            world.io.fail_next_own_sync(disk, Errno::IO);
+            let mut durable = call(Operation::Write, 2 * BLOCK, BLOCK);
+            durable.flags.fua = true;
+            world.run(2, durable, 41).expect_err("its sync fails");
+            for _ in 0..2 {
+                flush(&mut world, 2).expect_err("the write before it may be gone");
+            }
+            world.crash(CrashMode::DropAll);
+            write_block(&mut world, 2, 1, 42).expect("a write");
+            flush(&mut world, 2).expect("a restart trusts the device again");
+        }
+    });
+}
+
 /// Goal: whether a volume is clean is asked at each turn for seconds; a backing store that no sync
 /// is trusted of any more is not synced for it again. Method: zeros whose sync fails; the question,
 /// and what is in flight behind it.

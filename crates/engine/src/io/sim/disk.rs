@@ -104,6 +104,8 @@ pub(super) enum Fault {
     Fail(Errno),
     /// A write is done and answered with an error, as where the link breaks.
     Done(Errno),
+    /// A durable write is done, and the sync by which it is made durable fails.
+    Unsynced(Errno),
     /// A write is refused, and nothing of it is done.
     Refused(Errno),
     /// It claims success and does nothing.
