@@ -1,9 +1,9 @@
 //! Blocks that a start finds beyond the NVM level's slots: which of them find one after all.
 //!
 //! How: the store gives slots by its headers alone; once the levels' findings are compared, losers
-//! leave theirs, which dirty blocks beyond the slots take, those of absent volumes first. Where
-//! that is not enough, blocks of other volumes give up their slots to what is left of the absent
-//! ones, clean blocks first: these can go to their backing store.
+//! leave theirs, which dirty blocks beyond the slots take, those of absent and write-protected
+//! volumes first. Where that is not enough, blocks of other volumes give up their slots to what is
+//! left of these, clean blocks first: they can go to their backing store.
 //! Invariant: a slot and its bytes stay together; only the slots' numbers are exchanged.
 //! Cost: a pass over the NVM level's blocks, where any lies beyond its slots; nothing otherwise.
 //! Not for: the log, which finds slots for its dirty blocks by dropping clean ones.
@@ -12,33 +12,51 @@ use super::Core;
 use super::stores::Level;
 use crate::store::{Loser, RecoveredEntry};
 use layby_types::{Slot, VolumeId};
+use std::collections::BTreeSet;
 
 impl Core {
     /// Has dirty blocks beyond the NVM level's slots take those of losers, and of blocks that can
-    /// go to their backing store where theirs is not there.
-    pub(super) fn reseat(&mut self, entries: &mut [RecoveredEntry], losers: &mut [Loser]) {
+    /// go to their backing store where theirs is not there, or is write-protected.
+    pub(super) fn reseat(
+        &mut self,
+        entries: &mut [RecoveredEntry],
+        losers: &mut [Loser],
+        protected: &BTreeSet<VolumeId>,
+    ) {
         let nvm = self.levels.iter().find_map(|level| match level {
             Level::Nvm(store) => Some(store.slot_count()),
             _ => None,
         });
         let Some(slots) = nvm else { return };
-        let exchanged = exchange(entries, losers, slots, |volume| self.is_absent(volume));
+        let exchanged = self.exchange_slots(entries, losers, slots, protected);
         for level in &mut self.levels {
             if let Level::Nvm(store) = level {
                 exchanged.iter().for_each(|(one, other)| store.exchange(*one, *other));
             }
         }
     }
+
+    /// The same for so many slots, before the store hears of it; answers which are exchanged.
+    pub(super) fn exchange_slots(
+        &self,
+        entries: &mut [RecoveredEntry],
+        losers: &mut [Loser],
+        slots: u32,
+        protected: &BTreeSet<VolumeId>,
+    ) -> Vec<(Slot, Slot)> {
+        let is_held = |volume| self.is_absent(volume) || protected.contains(&volume);
+        exchange(entries, losers, slots, is_held)
+    }
 }
 
-/// Exchanges slots in what was found; answers which.
+/// Exchanges slots in what was found; answers which. Dirty blocks of held volumes can go nowhere.
 fn exchange(
     entries: &mut [RecoveredEntry],
     losers: &mut [Loser],
     slots: u32,
-    is_absent: impl Fn(VolumeId) -> bool,
+    is_held: impl Fn(VolumeId) -> bool,
 ) -> Vec<(Slot, Slot)> {
-    let is_stuck = |entry: &RecoveredEntry| entry.dirty && is_absent(entry.key.volume());
+    let is_stuck = |entry: &RecoveredEntry| entry.dirty && is_held(entry.key.volume());
     let is_beyond = |entry: &RecoveredEntry| entry.dirty && entry.slot.0 >= slots;
     let mut beyond: Vec<usize> = (0..entries.len()).filter(|at| is_beyond(&entries[*at])).collect();
     if beyond.is_empty() {

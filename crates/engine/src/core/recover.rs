@@ -289,6 +289,7 @@ impl Core {
     ) -> Result<StartReport, CoreError> {
         let (mut nvm, mut log) = (nvm.unwrap_or_default(), log.unwrap_or_default());
         let mut resolved = resolve(&mut nvm, &mut log);
+        let held: BTreeSet<VolumeId> = protected.keys().copied().collect();
         let absent = self.miss_protected(&resolved, protected);
         let is_new_loss = self.note_lost((&mut nvm, &mut log), &mut resolved)?;
         let mut report = StartReport {
@@ -302,7 +303,7 @@ impl Core {
             self.notices.push(super::Notice::Corrupt(info.clone()));
         }
         report.undecided = self.lost_ranges();
-        self.reseat(&mut nvm.entries, &mut resolved.losers);
+        self.reseat(&mut nvm.entries, &mut resolved.losers, &held);
         self.free_losers(&resolved);
         self.note_dirty(&nvm.entries);
         let overflow = self.restore(&nvm.entries, &log.entries, &mut report);

@@ -2,8 +2,10 @@
 
 use super::faults::{quiet, write_block};
 use super::*;
-use crate::store::nvm_slots_for;
+use crate::store::{RecoveredEntry, nvm_slots_for};
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+use layby_types::{BlockIndex, BlockKey, Seq, Slot};
+use std::collections::BTreeSet;
 
 const VOLUMES: [u32; 2] = [1, 2];
 const MODES: [CrashMode; 3] = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
@@ -224,4 +226,27 @@ fn what_moved_down_leaves_its_slot_to_what_is_absent() {
         assert_holds(&mut world, &model, 2);
         assert_holds(&mut world, &Model::from([((1, 0), 11), ((1, 1), 30)]), 1);
     });
+}
+
+/// Goal: dirty blocks of a write-protected backing store keep their slots where another volume's
+/// blocks can leave theirs: they could be sent nowhere. Method: an NVM level's findings by hand, in
+/// the order of their keys, with one block of an absent volume beyond the slots.
+#[test]
+fn what_is_protected_keeps_its_slot() {
+    let mut world = World::new(1, quiet());
+    let nvm = nvm_slots_for(world.shape.nvm_bytes, BlockSize::MIN);
+    world.shape.absent = Some(2);
+    world.crash(CrashMode::KeepAll);
+    let entry = |slot: u32, volume: u32| {
+        let key = BlockKey::new(VolumeId(volume), BlockIndex(slot.into()));
+        RecoveredEntry { slot: Slot(slot), key, seq: Seq(1), dirty: true }
+    };
+    let mut entries: Vec<_> = (0..nvm - 1).map(|slot| entry(slot, 1)).collect();
+    entries.extend([entry(nvm - 1, 3), entry(nvm, 2)]);
+    let protected = BTreeSet::from([VolumeId(1)]);
+    let exchanged = world.core.exchange_slots(&mut entries, &mut [], nvm, &protected);
+    assert_eq!(exchanged, [(Slot(nvm), Slot(nvm - 1))]);
+    let slots: Vec<u32> = entries.iter().map(|entry| entry.slot.0).collect();
+    let expected: Vec<u32> = (0..nvm - 1).chain([nvm, nvm - 1]).collect();
+    assert_eq!(slots, expected, "the block of the third volume has left its slot");
 }
