@@ -162,12 +162,15 @@ impl Cache {
         verdict(self.drops.limits, state, block)
     }
 
-    /// Whether nothing is being done to the block, and its backing store has what is clean.
+    /// Whether nothing is being done to the block, and its backing store has what is clean. Where
+    /// the volume is written back, a clean record is durable below: a copy was kept, or a destage
+    /// ended, no sooner, and a write past the levels finds no record of its block in one.
     fn is_settled(&self, volume: u16, key: BlockKey) -> bool {
         let state = self.volumes.get(volume);
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
         let is_sound = state.fault.is_none() && state.told.is_none() && !state.is_stuck;
-        is_sound && calm.allows(key) && self.is_home_durable(volume, key.block())
+        let is_below = !self.writes_through(volume) || self.is_home_durable(volume, key.block());
+        is_sound && calm.allows(key) && is_below
     }
 
     /// A cold block leaves as one that is evicted does: copies in lent room above go, too.

@@ -343,3 +343,27 @@ fn a_removed_volume_leaves_nothing_behind() {
     host.settle();
     assert_eq!((host.cache.levels[2].drops_pending, counters(&host).0), (0, 1));
 }
+
+/// Goal: what a volume has written past its levels, without a flush, keeps no clean block of it in
+/// a level that is cleaned: the backing store has that durably. Method: a write in a class without
+/// the level; another class, blocks there that are destaged, or are to be for the cleaner.
+#[test]
+fn volatile_writes_elsewhere_keep_no_clean_block() {
+    let mut spec = patient();
+    let bare = ClassSpec { levels: 0b001, ..spec.classes[1].clone() };
+    spec.classes.push(bare);
+    for is_clean in [true, false] {
+        let mut host = Host::new(spec.clone(), &[volume(1, 2, 256)], 1);
+        write(&mut host, 1, 200..201, 2);
+        host.cache.set_volume(&volume(1, 1, 256)).expect("there is the class");
+        write(&mut host, 1, 0..SLOTS.into(), 1);
+        if is_clean {
+            drain(&mut host);
+        }
+        let answers = clean(&mut host, &[0]);
+        assert_eq!(answers, [if is_clean { Cleaned::Dropped } else { Cleaned::Destaging }]);
+        host.settle();
+        assert_eq!(counters(&host).0, 1, "clean: {is_clean}");
+        assert_eq!(read(&mut host, 1, 0), 1);
+    }
+}
