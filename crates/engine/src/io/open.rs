@@ -111,9 +111,11 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     if !matches!(found, None | Some(FileType::RegularFile | FileType::BlockDevice)) {
         return Err(failed("use as a disk", Errno::INVAL));
     }
-    let (buffered, mode) = open_locked(path, found.is_none(), block_device, mode)?;
+    let wanted = mode;
+    let (buffered, mode) = open_locked(path, found.is_none(), block_device, wanted)?;
     // The kernel lets most such devices be opened for writing, and refuses each write.
-    let is_protected = block_device && super::advice::is_protected(&buffered);
+    let is_said = block_device && super::advice::is_protected(&buffered);
+    let is_protected = is_protected(is_said, wanted, mode);
     if refuses_protected(mode, is_protected) {
         return Err(failed("write to the write-protected device", Errno::ROFS));
     }
@@ -225,6 +227,11 @@ fn error_at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
         _ => ErrorKind::Invalid,
     };
     OpenError { kind, path: path.to_owned(), step, errno: errno.raw_os_error() }
+}
+
+/// Whether a device is write-protected: as it says, or as its driver did when it was opened.
+fn is_protected(is_said: bool, wanted: OpenMode, opened: OpenMode) -> bool {
+    is_said || opened.is_read_only && !wanted.is_read_only
 }
 
 /// Whether a device is refused, since what is acknowledged could never be written to it.
@@ -397,8 +404,10 @@ mod tests {
                 let opened = open_as(mode, block_device, refusing);
                 let is_opened = is_read_only || (block_device && may_be_protected);
                 assert_eq!(opened.is_ok(), is_opened, "{mode:?}, device {block_device}");
-                if let Ok((access, mode)) = opened {
-                    assert!(access == OFlags::RDONLY && mode.is_read_only, "{mode:?}");
+                if let Ok((access, opened)) = opened {
+                    assert!(access == OFlags::RDONLY && opened.is_read_only, "{mode:?}");
+                    let is_protected = is_protected(false, mode, opened);
+                    assert_eq!(is_protected, !is_read_only, "the driver has said so: {mode:?}");
                 }
             }
             let opened = open_as(mode, true, Ok);
