@@ -290,8 +290,9 @@ impl Core {
         let (mut nvm, mut log) = (nvm.unwrap_or_default(), log.unwrap_or_default());
         let mut resolved = resolve(&mut nvm, &mut log);
         let held: BTreeSet<VolumeId> = protected.keys().copied().collect();
-        let absent = self.miss_protected(&resolved, protected);
         let is_new_loss = self.note_lost((&mut nvm, &mut log), &mut resolved)?;
+        // What is undecided is not zeroed again.
+        let absent = self.miss_protected(&resolved, protected);
         let mut report = StartReport {
             torn_batches: nvm.torn + log.torn,
             bytes_scanned: nvm.bytes_scanned + log.bytes_scanned,

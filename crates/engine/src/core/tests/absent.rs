@@ -27,7 +27,7 @@ fn change(world: &mut World, model: &mut Model, rng: &mut Rng, volume: u32) {
 }
 
 /// Discards wait, so that the end of a life finds homes that have not heard of them.
-fn delay_discards(world: &mut World) {
+pub(super) fn delay_discards(world: &mut World) {
     let delay = DiscardDelay::Fixed(Nanos::from_secs(3600));
     let limits = DiscardLimits { mode: DiscardMode::Delayed, delay, ..DiscardLimits::DEFAULT };
     VOLUMES.iter().for_each(|volume| world.core.set_discard(VolumeId(*volume), limits));

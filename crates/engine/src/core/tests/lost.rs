@@ -256,6 +256,38 @@ fn a_write_past_the_levels_finds_a_block() {
     }
 }
 
+/// Goal: zeroes that damage has made undecided are not taken for owed: a write-protected volume that
+/// nothing is to be written to is served. Method: a trim whose zeroes wait; two batches behind it
+/// are damaged; a start with the protection.
+#[test]
+fn zeroes_that_are_undecided_are_not_owed() {
+    let mut shape = faults::quiet();
+    shape.spec.classes[0].levels = 0b100;
+    let (mut world, mut damaged) = (World::new(3, shape), Vec::new());
+    absent::delay_discards(&mut world);
+    let mut trim = call(Operation::Trim, 0, 4 * BLOCK);
+    trim.flags.fua = true;
+    world.run(2, trim, 0).expect("a trim");
+    for value in 1..5 {
+        let mut write = call(Operation::Write, u64::from(value) * BLOCK, BLOCK);
+        write.flags.fua = true;
+        world.run(1, write, value).expect("a write");
+        if [2, 3].contains(&value) {
+            damaged.push(faults::find_block(&world, world.ssd, value) - BLOCK);
+        }
+    }
+    world.io.crash(CrashMode::KeepAll);
+    for at in damaged {
+        world.io.corrupt(world.ssd, at + 128, 32);
+        world.io.corrupt(world.ssd, at + 1024, 32);
+    }
+    world.shape.protected = Some(2);
+    let report = world.restart();
+    assert!(report.undecided.iter().any(|range| range.volume == VolumeId(2)));
+    assert!(report.absent.is_empty(), "{:?}", report.absent);
+    assert_eq!(world.read(2, 0, BLOCK).err(), Some(ErrorKind::Corrupt), "it is undecided");
+}
+
 /// Goal: a dirty block beyond the level's slots whose bytes rotted is an error, not the older
 /// version of its backing store. Method: a log in which all slots have other dirty blocks, of a
 /// volume that is gone; rot of the one that has no slot.
