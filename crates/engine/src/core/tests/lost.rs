@@ -256,9 +256,9 @@ fn a_write_past_the_levels_finds_a_block() {
     }
 }
 
-/// Goal: zeroes that damage has made undecided are not taken for owed: a write-protected volume that
-/// nothing is to be written to is served. Method: a trim whose zeroes wait; two batches behind it
-/// are damaged; a start with the protection.
+/// Goal: zeroes that damage has made undecided are not taken for owed: a write-protected volume
+/// that nothing is to be written to is served. Method: a trim whose zeroes wait; two batches behind
+/// it are damaged; a start with the protection.
 #[test]
 fn zeroes_that_are_undecided_are_not_owed() {
     let mut shape = faults::quiet();

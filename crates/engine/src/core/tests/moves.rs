@@ -170,8 +170,8 @@ fn a_flush_covers_what_a_killed_process_wrote() {
 }
 
 /// Goal: a backing store whose sync fails or hangs at a start holds up neither the start nor other
-/// volumes, and a flush of it does not claim that all is durable. Method: a kill behind a write past
-/// the levels; a start where the sync fails, or where the device answers nothing.
+/// volumes, and a flush of it does not claim that all is durable. Method: a kill behind a write
+/// past the levels; a start where the sync fails, or where the device answers nothing.
 #[test]
 fn a_start_goes_on_without_a_sync() {
     for is_stuck in [false, true] {

@@ -94,10 +94,10 @@ fn a_zeroing_is_not_repeated_over_a_later_write() {
     });
 }
 
-/// Goal: a volume of which the log has no records does not depend on an SSD that refuses all writes,
-/// though the start's checkpoint failed there. Method: records of another volume, a zeroing among
-/// them; power loss and a start where each write to the SSD fails; durable changes of the volume,
-/// which is written through, or whose class has no persistent level.
+/// Goal: a volume of which the log has no records does not depend on an SSD that refuses all
+/// writes, though the start's checkpoint failed there. Method: records of another volume, a zeroing
+/// among them; power loss and a start where each write to the SSD fails; durable changes of the
+/// volume, which is written through, or whose class has no persistent level.
 #[test]
 fn a_volume_without_records_needs_no_log() {
     for is_through in [true, false] {
