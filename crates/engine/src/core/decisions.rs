@@ -73,7 +73,8 @@ impl Core {
     }
 
     /// Whether nothing is left of what was asked for: every end was told, no block waits for its
-    /// slot, and no slot for the log to forget what it held.
+    /// slot, no slot for the log to forget what it held, and no copy for the sync of a backing
+    /// store that was opened.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let told = self.decisions.order.as_ref().is_none_or(|order| order.awaited.is_empty());
@@ -81,7 +82,8 @@ impl Core {
             Level::Nvm(store) => store.has_room(0),
             _ => true,
         };
-        let told = told && self.levels.iter().all(stored);
+        let synced = self.homes.values().all(|home| home.opened.is_none());
+        let told = told && synced && self.levels.iter().all(stored);
         told && self.log().is_none_or(|(_, log)| log.forgets_durable() == log.forgets_issued())
     }
 

@@ -108,7 +108,10 @@ impl Engine {
         let identity = StoreIdentity { node: [7; 16], shard: ShardIndex(0), shard_count: 1 };
         let started = Core::start(&mut io, spec, &plans, identity, home_plans.collect(), seed);
         let (core, _) = started.expect("a sound specification");
-        Engine { core, io }
+        let mut engine = Engine { core, io };
+        // The simulator has nothing that is not durable at a start.
+        engine.settle();
+        engine
     }
 
     /// The specification with the slots that the stores really have.
