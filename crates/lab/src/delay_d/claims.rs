@@ -82,7 +82,7 @@ pub(super) fn measured(results: &Results) -> Vec<Measurement> {
         Measurement::new(
             "single-erase: the most that Enabled copies to Delay-D's, of all devices here",
             "",
-            format!("{:.2}x, {}", ratio(row), rule.name()),
+            format!("{:.2}x; “{}”", ratio(row), rule.name()),
         ),
     ];
     let rows = results.scenarios[ONWARD].iter().zip(&TABLES[0]);

@@ -162,8 +162,13 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
     assert!((SCALE_MIN..=SCALE_MAX).contains(&scale), "a scale within its bounds");
     let extent = Extent { scale, files: FILES, rounds: ROUNDS };
     let seeds = measure(options, extent, progress);
+    whole(options, extent, &seeds)
+}
+
+/// The document of all seeds.
+fn whole(options: &Options, extent: Extent, seeds: &[Results]) -> Document {
     let of = |results: &Results| document(options, extent, results);
-    of(&Results::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
+    of(&Results::median(seeds)).over_seeds(&seeds.iter().map(of).collect::<Vec<_>>())
 }
 
 /// The paper's device and host.

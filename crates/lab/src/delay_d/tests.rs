@@ -68,3 +68,29 @@ fn documents_are_complete() {
     assert!(found.sections.iter().all(|section| section.table.is_some()));
     assert_eq!(RULES[PAPERS], queued(0, PAGE_SHARED));
 }
+
+fn made(draw: &mut dyn FnMut() -> f64) -> Results {
+    let mut results = Results::default();
+    let scenarios = results.scenarios.iter_mut().flatten().flatten();
+    let others = results.rules.iter_mut().chain(&mut results.thresholds).flatten();
+    for seen in scenarios.chain(others) {
+        (seen.copies, seen.written, seen.seconds) = (draw() * 1e4, draw() * 1e4, draw() * 100.0);
+        (seen.sent, seen.merged) = (draw() * 1e3, draw() * 1e3);
+    }
+    results
+}
+
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up figures of two to four seeds.
+#[test]
+fn figures_are_medians_over_the_seeds() {
+    use layby_types::Rng;
+    let options = crate::Options::default();
+    for (runs, seed) in [(2, 77), (3, 78), (4, 79)] {
+        let mut rng = Rng::new(seed);
+        let mut draw = || 0.5 + rng.below(1000) as f64 / 1000.0;
+        let seeds: Vec<Results> = (0..runs).map(|_| made(&mut draw)).collect();
+        let whole = whole(&options, SMALL, &seeds);
+        let own: Vec<_> = seeds.iter().map(|one| document(&options, SMALL, one)).collect();
+        crate::document::tests::medians_of(&whole, &own);
+    }
+}

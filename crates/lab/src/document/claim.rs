@@ -130,8 +130,7 @@ pub struct Claim {
     what: String,
     expected: Expected,
     found: f64,
-    /// Least and greatest over the seeds, where there are several. What was found is taken from
-    /// medians of figures, such as the least of several: it need not be the median of these.
+    /// Least and greatest over the seeds, where there are several; what was found is the median.
     spread: Option<(f64, f64)>,
     note: String,
 }
@@ -210,11 +209,14 @@ impl Claim {
         (self.expected.low..=self.expected.high).contains(&self.found)
     }
 
-    /// Takes the least and the greatest of the same claim of single seeds.
-    pub(crate) fn set_spread(&mut self, seeds: &[&Claim]) {
+    /// Takes the median, the least and the greatest of the same claim of single seeds. A seed whose
+    /// figure is no number counts as one above all others: where half have none, none was found.
+    pub(crate) fn set_seeds(&mut self, seeds: &[&Claim]) {
         debug_assert!(seeds.iter().all(|seed| seed.what == self.what), "the same claim");
         if seeds.len() > 1 {
-            self.spread = super::extent(seeds.iter().map(|seed| seed.found));
+            let found = seeds.iter().map(|seed| seed.found);
+            self.found = super::median(found.clone());
+            self.spread = super::extent(found);
         }
     }
 }
@@ -227,10 +229,11 @@ pub struct Measurement {
     pub what: String,
     /// What the source says of it, in its words; empty where it says nothing.
     pub said: String,
-    /// What was found.
+    /// What was found: with several seeds, the median of each number, and each seed's text from
+    /// where they differ in words.
     pub found: String,
-    /// Where that lies over the seeds; empty where there is one, or where every seed found the
-    /// same.
+    /// Where the numbers lie over the seeds; empty where there is one, or where every seed found
+    /// the same.
     spread: String,
     /// Whether it counts over the seeds itself.
     is_of_all_seeds: bool,
@@ -250,11 +253,16 @@ impl Measurement {
         Measurement { is_of_all_seeds: true, ..self }
     }
 
-    /// Least and greatest over the seeds of each number in what was found, as `2..5`, or what each
-    /// found where their words differ; empty where there is one, or where all found the same.
+    /// Least and greatest over the seeds of each number in what was found, as `2..5`, up to where
+    /// their words differ; empty where there is one, or where all found the same.
     #[must_use]
     pub fn spread(&self) -> &str {
         &self.spread
+    }
+
+    #[cfg(test)]
+    pub(super) fn counts_seeds(&self) -> bool {
+        self.is_of_all_seeds
     }
 
     /// What was found, with its spread in brackets.
@@ -266,14 +274,15 @@ impl Measurement {
         }
     }
 
-    /// Takes what the same measurement of single seeds found.
-    pub(crate) fn set_spread(&mut self, seeds: &[&Measurement]) {
+    /// Takes the median and the range of what the same measurement of single seeds found.
+    pub(crate) fn set_seeds(&mut self, seeds: &[&Measurement]) {
         debug_assert!(seeds.iter().all(|seed| seed.what == self.what), "the same measurement");
-        if self.is_of_all_seeds {
+        if self.is_of_all_seeds || seeds.len() < 2 {
             return;
         }
         let found: Vec<&str> = seeds.iter().map(|seed| seed.found.as_str()).collect();
-        let spread = super::range::of(&found);
-        self.spread = if spread == self.found { String::new() } else { spread };
+        let super::range::Both { median, range } = super::range::of(&found);
+        self.spread = if median.starts_with(&range) { String::new() } else { range };
+        self.found = median;
     }
 }

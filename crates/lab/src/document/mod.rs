@@ -1,13 +1,15 @@
 //! What an experiment found: sections of text, tables, charts, and the claims it looked at.
 //!
-//! How: plain values; `html` writes them as one file, `chart` draws the bars. A document of several
-//! seeds is that of their medians, with the spread of each seed's own.
+//! How: plain values; `html` writes them as one file, `chart` draws the bars. In a document of
+//! several seeds, claims, measurements and bars are medians of each seed's own, with their spread.
 //! Invariant: a table's rows have as many cells as it has columns. Cost: small.
 
 mod chart;
 mod claim;
 mod html;
 mod range;
+
+use crate::median::median;
 
 pub use claim::{Claim, Expected, Measurement, Unit};
 
@@ -136,25 +138,27 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document of the medians, with the spread of the documents of single seeds: that of
-    /// claims, of measurements, and of bars. Documents of one seed give no spread.
+    /// The document with claims, measurements and bars of several seeds: each figure is the median
+    /// of what the documents of single seeds found, with the least and the greatest of these. A
+    /// figure taken from medians, as the least of several, could lie outside of them. Tables and
+    /// texts stay as they are. Documents of one seed change nothing.
     #[must_use]
-    pub(crate) fn spread(mut self, seeds: &[Document]) -> Document {
+    pub(crate) fn over_seeds(mut self, seeds: &[Document]) -> Document {
         if seeds.len() < 2 {
             return self;
         }
         for (place, claim) in self.claims.iter_mut().enumerate() {
             let same = seeds.iter().filter_map(|seed| seed.claims.get(place));
-            claim.set_spread(&same.collect::<Vec<_>>());
+            claim.set_seeds(&same.collect::<Vec<_>>());
         }
         for (place, one) in self.measurements.iter_mut().enumerate() {
             let same = seeds.iter().filter_map(|seed| seed.measurements.get(place));
-            one.set_spread(&same.collect::<Vec<_>>());
+            one.set_seeds(&same.collect::<Vec<_>>());
         }
         for (place, section) in self.sections.iter_mut().enumerate() {
             let Some(chart) = &mut section.chart else { continue };
             let of = seeds.iter().filter_map(|seed| seed.sections.get(place)?.chart.as_ref());
-            chart.set_spread(&of.collect::<Vec<_>>());
+            chart.set_seeds(&of.collect::<Vec<_>>());
         }
         self
     }
@@ -176,15 +180,16 @@ impl Document {
 }
 
 impl Chart {
-    fn set_spread(&mut self, seeds: &[&Chart]) {
+    fn set_seeds(&mut self, seeds: &[&Chart]) {
         for (place, series) in self.series.iter_mut().enumerate() {
             let of = |group: usize| {
                 let figures = seeds
                     .iter()
                     .filter_map(move |chart| chart.series.get(place)?.values.get(group).copied());
-                extent(figures).unwrap_or_default()
+                (median(figures.clone()), extent(figures).unwrap_or_default())
             };
-            series.spread = (0..series.values.len()).map(of).collect();
+            let all = (0..series.values.len()).map(of);
+            (series.values, series.spread) = all.unzip();
         }
     }
 }
@@ -202,4 +207,4 @@ pub(crate) fn seeds_of(options: &crate::Options) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

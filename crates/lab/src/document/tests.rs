@@ -116,7 +116,7 @@ fn seeds_spread() {
         }],
         ..Document::default()
     };
-    let whole = seed(2.0).spread(&[seed(1.0), seed(2.0), seed(5.0)]);
+    let whole = seed(2.0).over_seeds(&[seed(1.0), seed(2.0), seed(5.0)]);
     assert_eq!(whole.claims[0].spread(), Some((1.0, 5.0)));
     assert!(whole.claims[0].found().contains("[1.000x to 5.00x]"), "{}", whole.claims[0].found());
     assert_eq!(whole.measurements[0].found_with_spread(), "2.0 % of 12 [1.0..5.0 % of 12]");
@@ -125,7 +125,59 @@ fn seeds_spread() {
     assert!(whole.html().contains("[1.0..5.0 % of 12]"));
     let chart = whole.sections[0].chart.as_ref().expect("it has one");
     assert_eq!(chart.series[0].spread, [(1.0, 5.0)]);
-    assert_eq!(seed(2.0).spread(&[seed(2.0)]), seed(2.0));
+    assert_eq!(seed(2.0).over_seeds(&[seed(2.0)]), seed(2.0));
+}
+
+/// Goal: figures of several seeds are the medians of the seeds' own, whatever the medians of what
+/// they are made of would give, and verdicts follow. Method: two seeds as a run had them, beside a
+/// document that says otherwise.
+#[test]
+fn figures_are_medians_of_the_seeds_own() {
+    let seed = |found: f64, share: &str| Document {
+        claims: vec![Claim::new("c", Expected::effect(-14.0, 0.0, Unit::Percent), found)],
+        measurements: vec![Measurement::new("m", "", share)],
+        ..Document::default()
+    };
+    let seeds = [seed(-13.81, "-30.6 %; on a"), seed(-14.06, "-30.9 %; on b")];
+    let whole = seed(-12.16, "-30.5 %; on c").over_seeds(&seeds);
+    medians_of(&whole, &seeds);
+    let claim = &whole.claims[0];
+    assert!((claim.found_figure() + 13.935).abs() < 1e-9 && claim.holds(), "{claim:?}");
+    assert_eq!(whole.measurements[0].found_with_spread(), "-30.75 %; on a | on b [-30.9..-30.6 %]");
+}
+
+/// Asserts that claims, measurements and bars are medians of the seeds' own, within their range.
+pub(crate) fn medians_of(whole: &Document, seeds: &[Document]) {
+    let checked = |found: f64, spread: Option<(f64, f64)>, own: Vec<f64>, what: &str| {
+        let middle = median(own.iter().copied());
+        assert_eq!(found.to_bits(), middle.to_bits(), "{what}: {found}, not {middle} of {own:?}");
+        assert!(
+            !found.is_finite() || spread.is_some_and(|(low, high)| (low..=high).contains(&found)),
+            "{what}: {found} of {own:?}"
+        );
+    };
+    for (at, claim) in whole.claims.iter().enumerate() {
+        let own = seeds.iter().map(|seed| seed.claims[at].found_figure()).collect();
+        checked(claim.found_figure(), claim.spread(), own, claim.what());
+    }
+    for (at, one) in whole.measurements.iter().enumerate().filter(|(_, one)| !one.counts_seeds()) {
+        let own: Vec<&str> = seeds.iter().map(|seed| &*seed.measurements[at].found).collect();
+        assert_eq!(one.found, range::of(&own).median, "{}", one.what);
+    }
+    for (at, section) in whole.sections.iter().enumerate() {
+        for (place, series) in
+            section.chart.iter().flat_map(|chart| chart.series.iter().enumerate())
+        {
+            for (group, found) in series.values.iter().enumerate() {
+                let of = |seed: &Document| {
+                    let chart = seed.sections[at].chart.as_ref().expect("all have it");
+                    chart.series[place].values[group]
+                };
+                let own = seeds.iter().map(of).collect();
+                checked(*found, series.spread.get(group).copied(), own, &section.heading);
+            }
+        }
+    }
 }
 
 /// Goal: a figure that is no number is a dash, and no bound of a spread. Method: a claim of seeds
@@ -136,9 +188,9 @@ fn what_is_no_number_is_a_dash() {
         claims: vec![Claim::new("c", Expected::effect(1.0, 0.0, Unit::Times), found)],
         ..Document::default()
     };
-    let none = seed(f64::NAN).spread(&[seed(f64::NAN), seed(f64::INFINITY)]);
+    let none = seed(f64::NAN).over_seeds(&[seed(f64::NAN), seed(f64::INFINITY)]);
     assert_eq!((none.claims[0].found(), none.claims[0].spread()), ("–".to_owned(), None));
-    let some = seed(f64::NAN).spread(&[seed(f64::NAN), seed(2.0)]);
+    let some = seed(f64::NAN).over_seeds(&[seed(f64::NAN), seed(2.0)]);
     assert_eq!(some.claims[0].found(), "– [2.00x to 2.00x]");
     assert_eq!((figure(f64::NAN, 3), figure(0.5, 3)), ("–".to_owned(), "0.500".to_owned()));
 }

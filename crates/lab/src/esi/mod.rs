@@ -200,5 +200,5 @@ fn document(options: &Options, runs: &[Run]) -> Document {
         sections: sections::all(runs),
     };
     let seeds: Vec<Document> = runs.iter().map(|run| of(std::slice::from_ref(run))).collect();
-    of(runs).spread(&seeds)
+    of(runs).over_seeds(&seeds)
 }

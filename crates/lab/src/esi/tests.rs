@@ -53,3 +53,24 @@ fn documents_are_complete() {
     let debug = [" { ", "Nanos(", "Bundles", "Some("];
     assert!(debug.iter().all(|text| !html.contains(text)), "debug text");
 }
+
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up outcomes of two to four seeds.
+#[test]
+fn figures_are_medians_over_the_seeds() {
+    let options = Options::default();
+    for (count, seed) in [(2, 77), (3, 78), (4, 79)] {
+        let mut rng = layby_types::Rng::new(seed);
+        let mut runs = vec![Run::default(); count];
+        for run in &mut runs {
+            for outcome in run.workloads.iter_mut().flatten().chain(&mut run.cases) {
+                let mut draw = || MB + rng.below(MB);
+                (outcome.payload, outcome.put) = (draw(), draw());
+                outcome.stored = Nanos(draw() * 1000);
+                outcome.longest_wait = Nanos(draw() * 1000);
+            }
+        }
+        let own: Vec<_> =
+            runs.iter().map(|run| document(&options, std::slice::from_ref(run))).collect();
+        crate::document::tests::medians_of(&document(&options, &runs), &own);
+    }
+}

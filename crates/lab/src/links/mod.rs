@@ -83,9 +83,14 @@ pub(crate) fn check(trace: &LinkTrace) -> Result<(), Unfit> {
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
     let rows = measure(options, 1, progress);
+    whole(options, &rows)
+}
+
+/// The document of all seeds.
+fn whole(options: &Options, rows: &[Row]) -> Document {
     let seed = |at: usize| -> Vec<Row> { rows.iter().map(|row| row.seed(at)).collect() };
     let seeds = (0..options.runs as usize).map(|at| document(options, &seed(at)));
-    document(options, &rows).spread(&seeds.collect::<Vec<_>>())
+    document(options, rows).over_seeds(&seeds.collect::<Vec<_>>())
 }
 
 /// Every link; drawn ones so many times shorter than usual.

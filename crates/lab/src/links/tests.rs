@@ -110,3 +110,15 @@ fn links_without_a_meaning_have_no_figures() {
         assert!(!html.contains(odd), "{odd} in the report");
     }
 }
+
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: two and four seeds of short links.
+#[test]
+fn figures_are_medians_over_the_seeds() {
+    for runs in [2, 4] {
+        let options = Options { runs, ..Options::default() };
+        let rows = measure(&options, 20, &mut |_| {});
+        let of = |at| document(&options, &rows.iter().map(|row| row.seed(at)).collect::<Vec<_>>());
+        let own: Vec<_> = (0..runs as usize).map(of).collect();
+        crate::document::tests::medians_of(&whole(&options, &rows), &own);
+    }
+}

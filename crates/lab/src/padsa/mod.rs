@@ -145,8 +145,18 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
             _ => unreachable!("a step's end is of its kind"),
         }
     }
+    whole(options, &seeds)
+}
+
+/// The document of all seeds.
+fn whole(options: &Options, seeds: &[Found]) -> Document {
     let of = |found: &Found| document(options, &found.results, &found.costs);
-    of(&Found::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
+    let mut whole = of(&Found::median(seeds)).over_seeds(&seeds.iter().map(of).collect::<Vec<_>>());
+    // Verdicts are known once claims are medians of the seeds' own.
+    let verdict = sections::verdict(&whole.claims);
+    let section = whole.sections.iter_mut().find(|section| section.heading == "Parameters");
+    section.expect("every report has it").text.push(verdict);
+    whole
 }
 
 impl Found {

@@ -236,3 +236,30 @@ fn wear_of_nvm_is_not_claimed() {
     let measured = document.measurements.iter().filter(|one| names(&one.what));
     assert_eq!(measured.count(), 2);
 }
+
+fn made(draw: &mut dyn FnMut() -> f64) -> Found {
+    let mut found = Found::default();
+    for figures in found.results.iter_mut().flatten() {
+        (figures.read, figures.both) = ([draw(), draw(), draw()], [draw(), draw(), draw()]);
+        (figures.hits, figures.worn) = ([draw(), draw(), draw()], [draw(), draw()]);
+        figures.found = figures.found.map(|_| draw());
+    }
+    found.costs.iter_mut().flatten().flatten().flatten().for_each(|mean| *mean = draw());
+    found
+}
+
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up figures of two to four seeds.
+#[test]
+fn figures_are_medians_over_the_seeds() {
+    use layby_types::Rng;
+    let options = crate::Options::default();
+    for (runs, seed) in [(2, 77), (3, 78), (4, 79)] {
+        let mut rng = Rng::new(seed);
+        let mut draw = || 0.5 + rng.below(1000) as f64 / 1000.0;
+        let seeds: Vec<Found> = (0..runs).map(|_| made(&mut draw)).collect();
+        let whole = whole(&options, &seeds);
+        let own: Vec<_> =
+            seeds.iter().map(|one| document(&options, &one.results, &one.costs)).collect();
+        crate::document::tests::medians_of(&whole, &own);
+    }
+}

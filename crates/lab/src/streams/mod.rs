@@ -100,8 +100,13 @@ pub(crate) fn check(records: &[Record]) -> Result<(), Unfit> {
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
     let seeds = measure(options, &Size::USUAL, progress);
+    whole(options, &seeds)
+}
+
+/// The document of all seeds.
+fn whole(options: &Options, seeds: &[Results]) -> Document {
     let of = |results: &Results| document(options, results);
-    of(&Results::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
+    of(&Results::median(seeds)).over_seeds(&seeds.iter().map(of).collect::<Vec<_>>())
 }
 
 /// One load of a seed, everywhere.
@@ -258,9 +263,8 @@ fn document(options: &Options, results: &Results) -> Document {
                 .into(),
         source: "Write amplification of a multi-stream device (the flash model: 512 MiB, 11 % \
                  spare, 16 streams, greedy cleaning) under loads drawn after the paper's Table 3, \
-                 relative to the same device without streams. Figures are medians over the seeds, \
-                 and claims are taken from them; the paper's are those of its text, for its bars \
-                 bear no numbers."
+                 relative to the same device without streams. Figures are medians over the seeds; \
+                 the paper's are those of its text, for its bars bear no numbers."
             .into(),
         command: format!(
             "layby lab run streams --seed {} --runs {}{}",

@@ -150,3 +150,28 @@ fn documents_are_complete() {
     assert!(document.command.contains(Experiment::Streams.name()));
     assert!(document.sections.iter().all(|section| section.table.is_some()));
 }
+
+fn made(draw: &mut dyn FnMut() -> f64) -> Results {
+    let mut results = made_up(vec![]);
+    for row in &mut results.rows {
+        row.schemes = row.schemes.map(|_| draw());
+        row.sets = row.sets.map(|_| draw());
+        (row.chosen_binary, row.by_code) = (draw(), draw());
+    }
+    results.chunks.iter_mut().flatten().for_each(|chunk| *chunk = draw());
+    results
+}
+
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up figures of two to four seeds.
+#[test]
+fn figures_are_medians_over_the_seeds() {
+    let options = crate::Options::default();
+    for (runs, seed) in [(2, 77), (3, 78), (4, 79)] {
+        let mut rng = Rng::new(seed);
+        let mut draw = || 0.5 + rng.below(1000) as f64 / 1000.0;
+        let seeds: Vec<Results> = (0..runs).map(|_| made(&mut draw)).collect();
+        let whole = whole(&options, &seeds);
+        let own: Vec<_> = seeds.iter().map(|one| document(&options, one)).collect();
+        crate::document::tests::medians_of(&whole, &own);
+    }
+}

@@ -121,3 +121,37 @@ fn stand_ins_fit_the_device() {
         assert!(spec.hot_writes + spec.hot_pages == 1.0 && spec.run_pages >= 2.0);
     }
 }
+
+fn made(draw: &mut dyn FnMut() -> f64) -> Results {
+    let mut results = Results::default();
+    let mut written =
+        || device::Amplification { all: draw(), leveling: draw() / 5.0, counted_twice: draw() };
+    for lived in results.lives.iter_mut().flatten().flatten().flatten() {
+        lived.amplification = written();
+        lived.drive_writes = lived.amplification.counted_twice;
+    }
+    for aged in results.aged.iter_mut().flatten() {
+        (aged.windows, aged.whole) = ((0..20).map(|_| written()).collect(), written());
+        let mut sum = 0.0;
+        aged.erases = aged.erases.map(|_| {
+            sum += written().all * 100.0;
+            sum
+        });
+    }
+    results
+}
+
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up figures of two to four seeds.
+#[test]
+fn figures_are_medians_over_the_seeds() {
+    use layby_types::Rng;
+    let options = crate::Options::default();
+    for (runs, seed) in [(2, 77), (3, 78), (4, 79)] {
+        let mut rng = Rng::new(seed);
+        let mut draw = || 0.5 + rng.below(1000) as f64 / 1000.0;
+        let seeds: Vec<Results> = (0..runs).map(|_| made(&mut draw)).collect();
+        let whole = whole(&options, SMALL, &seeds);
+        let own: Vec<_> = seeds.iter().map(|one| document(&options, SMALL, one)).collect();
+        crate::document::tests::medians_of(&whole, &own);
+    }
+}
