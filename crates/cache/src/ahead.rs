@@ -149,8 +149,7 @@ impl Cache {
     /// What was at hand has come: what readers joined it for is kept as if it had been asked for.
     pub(crate) fn keep_joined(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
         let (volume, first, count) = self.extent(id);
-        self.blocks_read += u64::from(count);
-        self.blocks_read_ahead += u64::from(count);
+        self.backing.count_read(count, true);
         let Some(top) = self.top_level(volume).filter(|_| !readers.is_empty()) else { return };
         if self.levels[top].kind != LevelKind::Memory {
             return;

@@ -85,7 +85,7 @@ impl Cache {
         top: Option<usize>,
     ) -> ReadAtOnce {
         self.volumes.get_mut(volume).counters.misses += 1;
-        self.blocks_read += 1;
+        self.backing.count_read(1, false);
         let to = top.filter(|_| self.admit(volume, key));
         let to = to.filter(|top| self.copy_into(moment, volume, key, *top));
         self.pump(moment);

@@ -182,7 +182,6 @@ impl Cache {
         let count = slots.len() as u32;
         self.levels[level].destaging += count;
         self.count_destage(volume);
-        self.counters[level].destage_runs += 1;
         let level = LevelIndex(level as u8);
         let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
         let (stored, synced) = epochs[usize::from(level.0)];
@@ -259,6 +258,9 @@ impl Cache {
         }
         let (level, generation) = (destage.level, destage.generation);
         let slots = core::mem::take(&mut destage.slots);
+        if result.is_ok() {
+            self.backing.count_write(count);
+        }
         for (index, slot) in slots.iter().enumerate() {
             let key = self.key(number, BlockIndex(first.0 + index as u64));
             let home = result.is_ok().then_some(generation);

@@ -7,6 +7,7 @@
 
 use crate::action::{Action, Few, OpId};
 use crate::admission::Filters;
+use crate::backing::BackingCounters;
 use crate::drains::Drain;
 use crate::hash::FixedMap;
 use crate::level::{Level, owner};
@@ -85,8 +86,6 @@ pub struct LevelCounters {
     pub evictions: u64,
     /// Blocks copied to the backing stores.
     pub destaged: u64,
-    /// Runs in which they were copied.
-    pub destage_runs: u64,
     /// Blocks dropped instead of copied by the log's cleaner.
     pub cleaning_dropped: u64,
     /// Blocks destaged for the log's cleaner.
@@ -183,8 +182,7 @@ pub struct Cache {
     pub(crate) evict_not_before: Nanos,
     /// Non-durable stores per volume and level, and how many of them a sync has covered.
     pub(crate) stored: FixedMap<u32, [(u64, u64); BACKING + 1]>,
-    pub(crate) blocks_read: u64,
-    pub(crate) blocks_read_ahead: u64,
+    pub(crate) backing: BackingCounters,
     /// Somebody better may come while an operation ends.
     pub(crate) is_stepwise: bool,
     pub(crate) actions: Vec<Action>,
@@ -234,8 +232,7 @@ impl Cache {
             destage_not_before: Nanos::ZERO,
             evict_not_before: Nanos::ZERO,
             stored: FixedMap::default(),
-            blocks_read: 0,
-            blocks_read_ahead: 0,
+            backing: BackingCounters::default(),
             is_stepwise: false,
             actions: Vec::new(),
             spec,
@@ -594,12 +591,6 @@ impl Cache {
             slack_bytes: held.slack_bytes(),
             counters: self.counters[index],
         }
-    }
-
-    /// Blocks fetched from the backing stores, and how many of them ahead of a request.
-    #[must_use]
-    pub fn blocks_fetched(&self) -> (u64, u64) {
-        (self.blocks_read, self.blocks_read_ahead)
     }
 
     /// Has what nobody waits for go in small pieces, so that no end takes long: somebody better may

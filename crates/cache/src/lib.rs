@@ -20,6 +20,7 @@ mod admission;
 mod ahead;
 mod at_once;
 mod background;
+mod backing;
 mod cache;
 mod decision;
 mod discard;
@@ -53,6 +54,7 @@ pub use action::{
     Action, Cause, Checked, CopyVerified, DestageFault, Event, Few, OpId, Part, Redo, Source,
 };
 pub use at_once::ReadAtOnce;
+pub use backing::BackingCounters;
 pub use cache::{Cache, LevelCounters, LevelView, OnDirty, RemoveError};
 pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::AdmissionKind;

@@ -185,8 +185,7 @@ impl Cache {
             None => {
                 let at_hand = fetch.sought == Sought::AtHand;
                 if !at_hand {
-                    self.blocks_read += u64::from(count);
-                    self.blocks_read_ahead += if ahead { u64::from(count) } else { 0 };
+                    self.backing.count_read(count, ahead);
                 }
                 let volume = self.volumes.get(state.volume).id;
                 Action::ReadBacking { op, volume, first, count, at_hand }

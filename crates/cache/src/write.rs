@@ -182,7 +182,7 @@ impl Cache {
                 Action::ReadLevel { op, level: LevelIndex(level as u8), slots }
             }
             None => {
-                self.blocks_read += 1;
+                self.backing.count_read(1, false);
                 let volume = self.volumes.get(volume).id;
                 Action::ReadBacking { op, volume, first, count, at_hand: false }
             }
@@ -412,9 +412,12 @@ impl Cache {
     /// The new version lies where it is to lie. That lost blocks are whole again, a level's record
     /// says by itself.
     fn on_written_down(&mut self, moment: &mut Moment<'_>, id: OpId) {
-        let is_home = self.store_mut(id).level.is_none();
-        if is_home && self.is_found(id) {
-            return self.record_found(id);
+        if self.store_mut(id).level.is_none() {
+            let (_, _, count) = self.extent(id);
+            self.backing.count_write(count);
+            if self.is_found(id) {
+                return self.record_found(id);
+            }
         }
         self.settle(moment, id);
     }

@@ -657,9 +657,9 @@ pub struct Snapshot {
     pub backing_blocks_read: u64,
     /// Of these, blocks fetched ahead.
     pub backing_blocks_read_ahead: u64,
-    /// Write requests sent to the backing stores.
+    /// Writes that the backing stores ended well: destaged runs, and writes past all levels.
     pub backing_writes: u64,
-    /// Blocks in them.
+    /// Blocks in them; zeroings are in neither.
     pub backing_blocks_written: u64,
     /// Latency by class, in the order of the specification's.
     pub classes: Vec<ClassLatency>,

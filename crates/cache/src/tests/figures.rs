@@ -90,7 +90,8 @@ fn destages_merge_neighbours() {
     host.settle();
     assert_eq!(host.drained, [(1, Ok(()))]);
     let counters = host.cache.level_view(LevelIndex(2), host.now).counters;
-    assert_eq!((counters.destaged, counters.destage_runs), (280, 2));
+    let written = host.cache.backing_counters();
+    assert_eq!((counters.destaged, written.blocks_written, written.writes), (280, 280, 2));
 }
 
 /// Goal: a sequential reader is served by read-ahead: the backing store sees large reads, and later
@@ -107,7 +108,7 @@ fn read_ahead_leads_a_sequential_reader() {
     let counters = host.cache.volume_counters(VolumeId(1)).expect("the volume exists");
     assert!(counters.misses <= 4, "{} misses", counters.misses);
     assert!(host.reads_below.len() < 12, "reads below: {:?}", host.reads_below);
-    assert!(host.cache.blocks_fetched().1 > 50);
+    assert!(host.cache.backing_counters().blocks_read_ahead > 50);
 }
 
 /// Goal: where somebody better may come, what is read ahead comes in short pieces, as much of it in
@@ -124,7 +125,7 @@ fn read_ahead_goes_in_pieces_beside_better() {
         }
         host.settle();
         let longest = host.reads_below.iter().map(|(_, count)| *count).max();
-        (longest, host.cache.blocks_fetched().1)
+        (longest, host.cache.backing_counters().blocks_read_ahead)
     };
     let ((whole, much), (piece, as_much)) = (ahead(false), ahead(true));
     assert_eq!((whole, piece), (Some(64), Some(16)));

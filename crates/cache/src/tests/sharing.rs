@@ -547,7 +547,7 @@ fn what_is_at_hand_takes_unused_room_only() {
         let kept = if is_on && !is_filtered { 16 - used } else { 0 };
         let held = [0, 2].map(|level| u64::from(host.cache.held_by(one, LevelIndex(level)).0));
         assert_eq!(held, [used + kept, used]);
-        assert!(kept > 0 || host.cache.blocks_fetched().1 == 0);
+        assert!(kept > 0 || host.cache.backing_counters().blocks_read_ahead == 0);
         for block in 20..20 + kept {
             host.run(one, call(Operation::Read, block * 4096, 4096), 0);
         }

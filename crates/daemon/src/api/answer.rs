@@ -328,9 +328,9 @@ pub struct BackingAnswer {
     pub bytes_read: u64,
     /// Of these, bytes read ahead.
     pub bytes_read_ahead: u64,
-    /// Write requests.
+    /// Writes: destaged runs, and writes that no persistent level took; zeroings are not counted.
     pub writes: u64,
-    /// Bytes written.
+    /// Bytes in them.
     pub bytes_written: u64,
 }
 

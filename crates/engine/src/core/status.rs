@@ -61,12 +61,8 @@ impl Core {
     /// Counters of everything the core knows.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let (read, read_ahead) = self.cache.blocks_fetched();
-        let levels: Vec<LevelStats> = (0..self.levels.len()).map(|l| self.level_stats(l)).collect();
-        let destaged = levels.iter().map(|level| level.destaged).sum();
-        let views =
-            (0..self.levels.len()).map(|l| self.cache.level_view(LevelIndex(l as u8), self.now));
-        let runs = views.map(|view| view.counters.destage_runs).sum();
+        let backing = self.cache.backing_counters();
+        let levels = (0..self.levels.len()).map(|l| self.level_stats(l)).collect();
         let mut volumes: Vec<VolumeStats> =
             self.homes.iter().map(|(id, home)| self.volume_stats(*id, home)).collect();
         volumes.sort_unstable_by_key(|volume| volume.volume);
@@ -75,10 +71,10 @@ impl Core {
             volumes,
             levels,
             io_inflight: 0,
-            backing_blocks_read: read,
-            backing_blocks_read_ahead: read_ahead,
-            backing_writes: runs,
-            backing_blocks_written: destaged,
+            backing_blocks_read: backing.blocks_read,
+            backing_blocks_read_ahead: backing.blocks_read_ahead,
+            backing_writes: backing.writes,
+            backing_blocks_written: backing.blocks_written,
             cpu_ns: 0,
             classes: self.class_latencies(),
             ranks: Vec::new(),

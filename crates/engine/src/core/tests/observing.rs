@@ -1,5 +1,6 @@
 //! What a core says of a period, and shares that it is given, in the simulated disks' time.
 
+use super::far::*;
 use super::*;
 
 /// Goal: a period shows requests, misses, waits and the home's latency, starts again afterwards,
@@ -67,4 +68,35 @@ fn a_deleted_class_leaves_no_windows() {
     world.core.cache().reconfigure(spec).expect("a good specification");
     world.core.forget_classes();
     assert!(!world.core.objectives.has_counted(class));
+}
+
+/// Goal: what the backing stores were sent is counted whichever way it took: straight, where the
+/// class has no persistent level, and by destaging; a write that failed is not. Method: eight
+/// writes of three blocks in a row either way, drained; one whose backing store is full.
+#[test]
+fn writes_to_backing_stores_are_counted_either_way() {
+    for (levels, writes) in [(0b001, 8), (0b101, 1)] {
+        let mut shape = Shape::roomy();
+        shape.spec.classes.iter_mut().for_each(|class| class.levels = levels);
+        let mut world = FarWorld::new(5, shape, 1);
+        let sent = |world: &FarWorld| {
+            let shown = world.core.snapshot();
+            (shown.backing_writes, shown.backing_blocks_written)
+        };
+        for index in 0..8 {
+            let write = call(Operation::Write, index * 3 * BLOCK, 3 * BLOCK);
+            world.run(NEAR, write, 1).expect("the file takes it");
+        }
+        world.core.drain(&mut world.io, 1, Some(VolumeId(NEAR)));
+        world.turns(200);
+        assert_eq!(world.core.take_drained(), [(1, Ok(()))]);
+        assert_eq!(sent(&world), (writes, 24), "levels {levels:b}");
+        if levels == 0b001 {
+            let asked = world.ask(FAR, call(Operation::Write, 0, BLOCK), 1);
+            world.turns(20);
+            world.home.end(0, Err(ErrorKind::Full));
+            assert_eq!(world.wait(asked).err(), Some(ErrorKind::Full));
+            assert_eq!(sent(&world), (writes, 24), "nothing was written");
+        }
+    }
 }
