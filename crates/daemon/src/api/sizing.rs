@@ -85,7 +85,7 @@ pub struct ClassSizingAnswer {
     pub reads: u64,
     /// Other sizes, of every volume at once.
     pub sizes: Vec<SizeAnswer>,
-    /// Other policies; only of the volumes whose sample is large enough.
+    /// Other policies; those that every volume with reads has, so of the same volumes as `sizes`.
     pub policies: Vec<PolicyAnswer>,
 }
 
@@ -243,7 +243,9 @@ fn class_answer(class: &Name, volumes: &[VolumeSizingAnswer]) -> Option<ClassSiz
             let found = volume.policies.iter().find(|of| of.policy == policy)?;
             Some((volume.reads, found.expected))
         };
-        Some(PolicyAnswer { policy, expected: mean(members.iter().filter_map(of))? })
+        // The mean of some members alone would stand beside the room of all.
+        let parts: Option<Vec<_>> = members.iter().filter(|v| v.reads > 0).map(of).collect();
+        Some(PolicyAnswer { policy, expected: mean(parts?.into_iter())? })
     };
     let sizes: Vec<SizeAnswer> = WHAT_IF_FACTORS.iter().enumerate().filter_map(size).collect();
     let policies = EvictionKind::ALL.into_iter().filter_map(policy).collect();
@@ -284,5 +286,43 @@ fn reason(why: Why) -> &'static str {
         Why::Objective => "more latency objectives will be met",
         Why::Small => "the gain is too small a part of the waiting",
         Why::Costly => "the transfers would cost more than is gained in the payback time",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(name: &str, reads: u64, policies: &[Policy]) -> VolumeSizingAnswer {
+        let expected = PredictionAnswer { miss_ratio: 0.5, latency_us_mean: 1000.0 };
+        let size = |factor: &f64| SizeAnswer { factor: *factor, room_bytes: 1 << 20, expected };
+        VolumeSizingAnswer {
+            volume: name.parse().expect("a name"),
+            class: "normal".parse().expect("a name"),
+            share_bytes: BTreeMap::new(),
+            held_bytes: BTreeMap::new(),
+            reads,
+            predicted: None,
+            measured: expected,
+            next: expected,
+            sizes: WHAT_IF_FACTORS.iter().map(size).collect(),
+            policies: policies.iter().map(|of| PolicyAnswer { policy: *of, expected }).collect(),
+        }
+    }
+
+    /// Goal: a class has a policy's row only where every volume with reads has it, since its room
+    /// is shown as that of all of them. Method: two volumes, the other with both policies, one or
+    /// none; one that is not read and has none.
+    #[test]
+    fn a_class_has_the_policies_of_all_its_volumes() {
+        let both = [Policy::from(EvictionKind::ALL[0]), Policy::from(EvictionKind::ALL[1])];
+        for (other, reads, shown) in
+            [(2, 10, &both[..]), (1, 10, &both[..1]), (0, 10, &[]), (0, 0, &both[..])]
+        {
+            let volumes = [volume("a", 10, &both), volume("b", reads, &both[..other])];
+            let answer = class_answer(&volumes[0].class.clone(), &volumes).expect("it was read");
+            let has: Vec<Policy> = answer.policies.iter().map(|of| of.policy).collect();
+            assert_eq!(has, shown, "{other} policies of a volume with {reads} reads");
+        }
     }
 }
