@@ -80,7 +80,8 @@ fn made(draw: &mut dyn FnMut() -> f64) -> Results {
     results
 }
 
-/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up figures of two to four seeds.
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up figures
+/// of two to four seeds.
 #[test]
 fn figures_are_medians_over_the_seeds() {
     use layby_types::Rng;

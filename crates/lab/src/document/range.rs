@@ -191,8 +191,8 @@ fn number(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Goal: each number of a text has its median, least and greatest, signs and dashes minded, and words
-    /// stay. Method: texts as measurements have them.
+    /// Goal: each number of a text has its median, least and greatest, signs and dashes minded, and
+    /// words stay. Method: texts as measurements have them.
     #[test]
     fn numbers_have_ranges() {
         for (texts, median, range) in [

@@ -54,7 +54,8 @@ fn documents_are_complete() {
     assert!(debug.iter().all(|text| !html.contains(text)), "debug text");
 }
 
-/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up outcomes of two to four seeds.
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: made-up outcomes
+/// of two to four seeds.
 #[test]
 fn figures_are_medians_over_the_seeds() {
     let options = Options::default();

@@ -111,7 +111,8 @@ fn links_without_a_meaning_have_no_figures() {
     }
 }
 
-/// Goal: with several seeds every figure is the median of the seeds' own. Method: two and four seeds of short links.
+/// Goal: with several seeds every figure is the median of the seeds' own. Method: two and four
+/// seeds of short links.
 #[test]
 fn figures_are_medians_over_the_seeds() {
     for runs in [2, 4] {
