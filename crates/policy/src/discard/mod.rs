@@ -3,7 +3,8 @@
 //! How: [`Discards`] keeps what was freed as disjoint runs. A write cancels the part that it
 //! covers, since it invalidates the old page itself; neighbours become one run; when the delay has
 //! passed, what is left goes in ascending order. Where the table is full, its largest runs go
-//! first. The delay is fixed, or follows reuse and free space, and sending keeps to a bandwidth.
+//! first. The delay is fixed, or follows reuse and free space, and sending keeps to a bandwidth: a
+//! run that exceeds it leaves in pieces, unless it must go at once.
 //! Invariant: no unit that was written after it was freed is ever handed out, if the caller calls
 //! [`Discards::written`] before it issues the write and lets that write wait while
 //! [`Discards::is_in_flight`]; where the write may fail, [`Discards::withhold`] stands for it, and
@@ -47,7 +48,8 @@ pub struct DiscardLimits {
     pub ranges_max: u32,
     /// Bytes held at most; beyond, the largest go at once.
     pub bytes_max: u64,
-    /// Bytes per second that are sent at most, on average; 0 for no limit.
+    /// Bytes per second that are sent at most; 0 for no limit. In any second it is exceeded by one
+    /// piece at most, see [`Discards::piece_bytes_max`].
     pub bytes_per_second_max: u64,
     /// Discards that the device holds at most.
     pub in_flight_max: u16,
@@ -72,6 +74,9 @@ impl DiscardLimits {
     pub const BYTES_PER_SECOND_MAX: u64 = 1 << 40;
     /// No limit.
     pub const BYTES_PER_SECOND_DEFAULT: u64 = 0;
+    /// Pieces that keep to the bandwidth have this size at least and end at its multiples, since
+    /// devices ignore a discard of less than their own unit. Any block size divides it.
+    pub const PIECE_BYTES_MIN: u64 = 1 << 20;
     /// One after the other.
     pub const IN_FLIGHT_MIN: u16 = 1;
     /// As many as a queue of NVMe takes with ease.
@@ -156,7 +161,7 @@ pub struct DiscardCounters {
     pub sent_by: [u64; DiscardCause::ALL.len()],
     /// Not sent and not to be: mode off, no room, or forgotten.
     pub dropped: DiscardCount,
-    /// Further ranges that writes into the middle made.
+    /// Further ranges that writes into the middle made, and pieces that left before the rest.
     pub split: u64,
 }
 
@@ -318,23 +323,57 @@ impl Discards {
 
     /// Takes the next range to discard at `now`, or `None` when there is none yet. Call until
     /// `None`, after each `reclaim` and at [`Discards::next_deadline`]. The range counts as in
-    /// flight until [`Discards::finished`] or [`Discards::give_back`].
+    /// flight until [`Discards::finished`] or [`Discards::give_back`]. Where there is a bandwidth,
+    /// it is the first piece of a longer range, unless that must go at once.
     pub fn due(&mut self, now: Nanos) -> Option<Range<u64>> {
-        self.due_part(now, u64::MAX)
+        self.take_due(now, None)
     }
 
     /// As [`Discards::due`], at most the first `most` bytes of the next range; the rest waits on,
-    /// to be taken next, and counts as split off. Panics where `most` is 0.
+    /// to be taken next, and counts as split off. The caller knows better where ranges may be cut:
+    /// it keeps to [`Discards::piece_bytes_max`] itself. Panics where `most` is 0.
     pub fn due_part(&mut self, now: Nanos, most: u64) -> Option<Range<u64>> {
         assert!(most > 0, "a part of nothing");
+        self.take_due(now, Some(most))
+    }
+
+    /// Bytes to send in one piece at most for the sake of the bandwidth: those of a quarter of a
+    /// second, so that a device is soon free for others; [`u64::MAX`] where there is no limit.
+    #[must_use]
+    pub fn piece_bytes_max(&self) -> u64 {
+        const LEAST: u64 = DiscardLimits::PIECE_BYTES_MIN;
+        match self.limits.bytes_per_second_max {
+            0 => u64::MAX,
+            rate => (rate / 4 / LEAST).max(1) * LEAST,
+        }
+    }
+
+    /// Where the piece ends that begins at `first`: at a multiple of the least piece.
+    fn piece_end(&self, first: u64) -> u64 {
+        match self.piece_bytes_max() {
+            u64::MAX => u64::MAX,
+            bytes => {
+                let end = first.saturating_add(bytes);
+                end - end % DiscardLimits::PIECE_BYTES_MIN
+            }
+        }
+    }
+
+    /// The next range, of which at most the first `most` bytes, or by default a piece.
+    fn take_due(&mut self, now: Nanos, most: Option<u64>) -> Option<Range<u64>> {
         if self.in_flight.len() >= usize::from(self.limits.in_flight_max) {
             return None;
         }
         let (range, cause) = match self.runs.take_urgent() {
-            Some((whole, cause)) => (self.cut_off(whole, most, Some(cause)), cause),
+            Some((whole, cause)) => {
+                let end = most.map_or(u64::MAX, |most| whole.start.saturating_add(most));
+                (self.cut_off(whole, end, Some(cause)), cause)
+            }
             None => {
                 let whole = self.take_in_round(now)?;
-                (self.cut_off(whole, most, None), self.cause_of_round())
+                let piece_end = self.piece_end(whole.start);
+                let end = most.map_or(piece_end, |most| whole.start.saturating_add(most));
+                (self.cut_off(whole, end, None), self.cause_of_round())
             }
         };
         let bytes = range.end - range.start;
@@ -346,17 +385,13 @@ impl Discards {
         Some(range)
     }
 
-    /// The first `most` bytes of a range that was taken; the rest goes back.
-    fn cut_off(
-        &mut self,
-        whole: Range<u64>,
-        most: u64,
-        urgent: Option<DiscardCause>,
-    ) -> Range<u64> {
-        if whole.end - whole.start <= most {
+    /// A range that was taken, up to `end`; the rest goes back.
+    fn cut_off(&mut self, whole: Range<u64>, end: u64, urgent: Option<DiscardCause>) -> Range<u64> {
+        if whole.end <= end {
             return whole;
         }
-        let part = whole.start..whole.start + most;
+        let part = whole.start..end;
+        assert!(part.start < part.end, "a part of nothing: {whole:?} up to {end}");
         if urgent.is_none() {
             self.cursor = Some(part.end);
         }
@@ -493,7 +528,8 @@ impl Discards {
     fn pace(&mut self, bytes: u64, now: Nanos) {
         let rate = self.limits.bytes_per_second_max;
         if rate > 0 {
-            let span = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+            // Rounded up, since the rate is a bound.
+            let span = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate));
             let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX));
             self.free_at = self.free_at.max(now).saturating_add(span);
         }

@@ -192,6 +192,67 @@ fn sending_is_shaped() {
     assert_eq!(drain(&mut table, Nanos::ZERO).len(), 8, "what waited goes at once");
 }
 
+/// Goal: one run that outlasts the bandwidth leaves in pieces: no window of a second has more than
+/// the rate and a piece, pieces end at whole units, and a write cancels what has not left yet.
+/// Method: 32 neighbours of 128 MiB and a crooked head at three rates, delayed or not; the piece
+/// that ends a window counts with it; a write into the rest when a quarter has left.
+#[test]
+fn a_long_run_is_paced() {
+    const MIB: u64 = 1 << 20;
+    for mode in [DiscardMode::Delayed, DiscardMode::Immediate] {
+        for (rate, piece) in [(MIB, MIB), (7 * MIB, MIB), (256 * MIB, 64 * MIB)] {
+            let mut table =
+                table(|limits| (limits.mode, limits.bytes_per_second_max) = (mode, rate));
+            let head = MIB - 4096;
+            assert!(table.reclaim(head..MIB, Nanos::ZERO));
+            for index in 0..32 {
+                let first = MIB + index * 128 * MIB;
+                assert!(table.reclaim(first..first + 128 * MIB, Nanos::ZERO));
+            }
+            let (mut sent, mut cancelled) = (Vec::new(), false);
+            while table.next_deadline() != Nanos::NEVER {
+                let now = table.next_deadline();
+                drain(&mut table, now).into_iter().for_each(|range| sent.push((now, range)));
+                if !cancelled && sent.last().is_some_and(|(_, range)| range.end > 1024 * MIB) {
+                    table.written(2048 * MIB..3072 * MIB);
+                    cancelled = true;
+                }
+            }
+            assert_eq!(sent[0].1.start, head);
+            assert!(sent.is_sorted_by(|one, next| one.0 < next.0 && one.1.end <= next.1.start));
+            for (_, range) in &sent {
+                assert!(range.end - range.start <= piece && range.end % MIB == 0, "{range:?}");
+            }
+            let bytes = |sent: &[(Nanos, Range<u64>)]| {
+                sent.iter().map(|(_, range)| range.end - range.start).sum::<u64>()
+            };
+            for (index, (from, _)) in sent.iter().enumerate() {
+                let window = sent[index..].partition_point(|(at, _)| at.0 - from.0 < SECOND.0);
+                let window = bytes(&sent[index..index + window]);
+                assert!(window <= rate + piece, "{mode:?} {rate} {from:?}: {window}");
+            }
+            assert_eq!(bytes(&sent), 3072 * MIB + 4096, "all but what was written");
+            assert_eq!(table.counters().cancelled.bytes, 1024 * MIB);
+            assert_balanced(&table);
+        }
+    }
+}
+
+/// Goal: what must go at once leaves whole whatever the bandwidth, and so does all without one.
+/// Method: 64 MiB at 1 MiB/s that a write hastens; the same without a bandwidth, after its delay.
+#[test]
+fn only_what_may_wait_is_paced() {
+    let mut paced = table(|limits| limits.bytes_per_second_max = 1 << 20);
+    assert!(paced.reclaim(0..64 << 20, Nanos::ZERO));
+    paced.hasten(0..1, DiscardCause::Write);
+    assert_eq!(drain(&mut paced, Nanos::ZERO), vec![0..64 << 20]);
+    assert_eq!(paced.piece_bytes_max(), 1 << 20);
+    let mut free = table(|_| {});
+    assert!(free.reclaim(0..64 << 20, Nanos::ZERO));
+    assert_eq!(drain(&mut free, Nanos::from_secs(5)), vec![0..64 << 20]);
+    assert_eq!(free.piece_bytes_max(), u64::MAX);
+}
+
 /// Goal: a range that is taken in parts leaves whole, in order, under one cause, and the rest can
 /// be cancelled meanwhile. Method: by hand, in a round and out of turn, a write into the rest.
 #[test]
