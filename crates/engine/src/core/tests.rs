@@ -221,7 +221,8 @@ impl World {
             false => io.add_disk("nvm", shape.nvm_bytes),
         };
         let ssd = io.add_disk("ssd", shape.ssd_bytes);
-        let homes = vec![io.add_disk("one", BLOCKS * BLOCK), io.add_disk("two", BLOCKS * BLOCK)];
+        let length = shape.length.max(BLOCKS * BLOCK);
+        let homes = vec![io.add_disk("one", length), io.add_disk("two", length)];
         let (core, _) = start(&mut io, &shape, (nvm, ssd, &homes), true, seed);
         let mut world = World { io, shape, nvm, ssd, homes, core, seed };
         world.end_opening_syncs();

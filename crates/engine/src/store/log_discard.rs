@@ -129,7 +129,8 @@ impl LogStore {
 fn room_for_part(log: &LogStore) -> u64 {
     let kept = log.segments_flying() + log.free_kept() + 1;
     let spared = log.free_segments.len().saturating_sub(kept);
-    let most = (PART_BYTES_MAX / log.segment_bytes()).max(1);
+    let most = log.freed.table.piece_bytes_max().min(PART_BYTES_MAX);
+    let most = (most / log.segment_bytes()).max(1);
     let is_stopping = log.sync.lost || super::log_checkpoint::closing(log);
     let part = if is_stopping { 0 } else { (spared as u64).min(most) };
     part * log.segment_bytes()

@@ -112,8 +112,14 @@ impl Churn {
 
     /// Waits until the log has nothing left to do by itself.
     pub(super) fn rest(&mut self) {
+        self.rest_and(|_, _| {});
+    }
+
+    /// The same, and looks at it after each turn.
+    pub(super) fn rest_and(&mut self, mut look: impl FnMut(&SimIo, &LogStore)) {
         let rested = (0..TURNS_MAX).any(|_| {
             self.turn();
+            look(&self.io, &self.log);
             self.io.in_flight() == 0 && self.log.next_deadline() == Nanos::NEVER
         });
         assert!(rested, "{} segments cleaned, and no end", self.log.counters().segments_cleaned);

@@ -7,7 +7,7 @@ use super::tests_both::for_each_seed;
 use super::tests_clean::Churn;
 use super::tests_log::{config, fresh};
 use super::{LogConfig, LogStore, SegmentPlan, SeqSource, StoreError, Stream};
-use crate::io::{OperationKind, SimIo};
+use crate::io::{Io, OperationKind, SimIo};
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
 use layby_types::{BlockSize, Nanos, Rng, Seq, Slot};
 use rustix::io::Errno;
@@ -45,6 +45,30 @@ fn the_device_hears_of_what_is_free() {
         let freed = churn.log.discard_stats().counters;
         assert!(freed.sent.bytes > started.counters.sent.bytes, "{freed:?}");
         (0..40).for_each(|slot| churn.write(Slot(slot), Stream::Write).expect("there is room"));
+    }
+}
+
+/// Goal: a level's discards keep to the bandwidth, too: whole segments, a piece at a time.
+/// Method: a start that finds 8 MiB free, in one run, at 1 MiB/s; what was sent by each turn.
+#[test]
+fn a_long_run_of_segments_is_paced() {
+    const MIB: u64 = 1 << 20;
+    for (mode, length) in [(DiscardMode::Immediate, 8 * MIB), (DiscardMode::Delayed, 9 * MIB)] {
+        let mut plan = plan(mode, Nanos::from_millis(50));
+        plan.discard.bytes_per_second_max = MIB;
+        let mut churn = Churn::with(1, length, BlockSize::MIN, plan);
+        let (segment, all) = (churn.log.segment_bytes(), churn.log.segment_count());
+        let mut sent = vec![(churn.io.now(), 0)];
+        churn.rest_and(|io, log| {
+            sent.push((io.now(), log.discard_stats().counters.sent.bytes));
+        });
+        for (index, (from, before)) in sent.iter().enumerate() {
+            let inside = |entry: &&(Nanos, u64)| entry.0.0 - from.0 < 1_000_000_000;
+            let last = sent[index..].iter().take_while(inside).last().expect("its own");
+            assert!(last.1 - before <= 2 * MIB, "{mode:?} {from:?}: {}", last.1 - before);
+        }
+        let last = sent.last().expect("there are turns").1;
+        assert_eq!(last, u64::from(all) * segment, "in the end all is sent");
     }
 }
 

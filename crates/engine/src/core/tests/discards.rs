@@ -129,6 +129,48 @@ fn discards_at_once_keep_to_a_bandwidth() {
     assert!(waited.get() > 5, "some waited in most lives: {}", waited.get());
 }
 
+/// Goal: one long trim keeps to the bandwidth as many short ones do, delayed or not: it reads as
+/// zeros at once, and in no second the home is asked for more than the rate and a piece.
+/// Method: a trim of 6 MiB at 1 MiB/s; what the home was asked by the time of each turn.
+#[test]
+fn a_long_trim_keeps_to_a_bandwidth() {
+    const LENGTH: u64 = 6 << 20;
+    let rate = DiscardLimits::BYTES_PER_SECOND_MIN;
+    for mode in [DiscardMode::Immediate, DiscardMode::Delayed] {
+        each_seed(10, |seed| {
+            let mut world = World::new(seed, Shape { length: LENGTH, ..quiet() });
+            let blocks = [0, LENGTH / BLOCK / 2, LENGTH / BLOCK - 1];
+            for block in blocks {
+                write_block(&mut world, VOLUME, block, 40).expect("a write");
+            }
+            world.drain().expect("the home takes it");
+            let delay = DiscardDelay::Fixed(Nanos::from_millis(1));
+            let (bytes_per_second_max, others) = (rate, DiscardLimits::DEFAULT);
+            let limits = DiscardLimits { mode, delay, bytes_per_second_max, ..others };
+            world.core.set_discard(VolumeId(VOLUME), limits);
+            trim(&mut world, 0, LENGTH / BLOCK);
+            for block in blocks {
+                let data = world.read(VOLUME, block * BLOCK, BLOCK).expect("a read");
+                assert!(is_all(&data, 0), "block {block}; SEED={seed}");
+            }
+            let asked = std::cell::RefCell::new(vec![(world.io.now(), 0)]);
+            turn_until(&mut world, |world| {
+                let sent = stats(world).counters.sent.bytes;
+                asked.borrow_mut().push((world.io.now(), sent));
+                blocks.iter().all(|block| home_block(world, *block) == 0)
+            });
+            let asked = asked.into_inner();
+            for (index, (from, before)) in asked.iter().enumerate() {
+                let until = |(at, _): &(Nanos, u64)| at.0 - from.0 < 1_000_000_000;
+                let inside = asked[index..].iter().take_while(|entry| until(entry));
+                let bytes = inside.last().expect("its own").1 - before;
+                assert!(bytes <= rate + (1 << 20), "{mode:?} {from:?}: {bytes}; SEED={seed}");
+            }
+            assert_eq!(stats(&world).counters.sent.bytes, LENGTH);
+        });
+    }
+}
+
 pub(super) fn checkpoint(world: &mut World) {
     let before = checkpoints(world);
     world.core.end_with_checkpoint(&mut world.io);
