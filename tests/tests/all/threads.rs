@@ -4,7 +4,7 @@
 //! all of a user and none of the superuser. Where that needs rights, the test says so and skips.
 
 use layby_tests::{
-    Node, Options, Refusal, available, binary, run, serve_arguments, skip, small_levels,
+    Node, Options, Refusal, available, binary, must, run, serve_arguments, skip, small_levels,
 };
 use std::path::Path;
 use std::process::Command;
@@ -40,7 +40,8 @@ fn too_few_threads_refuse_the_start() {
         std::os::unix::fs::chown(work.path(), Some(USER), None).expect("root may");
         // The user may not reach where the program was built.
         let program = work.path().join("layby");
-        std::fs::copy(binary(), &program).expect("the test's own folder");
+        // By another process: a child that is forked meanwhile would keep a file of ours open.
+        must("cp", &[binary(), program.as_path()].map(Path::to_string_lossy));
         let arguments = ["--io", io, "--shards", "2"].map(str::to_owned).to_vec();
         let options = Options { arguments, ..small_levels() };
         let mut refusals = 0;

@@ -174,7 +174,11 @@ impl Bench {
         let homes = vec![HomePlan::on_disk(volume, home, "home".into())];
         let identity = StoreIdentity { node: [5; 16], shard: ShardIndex(0), shard_count: 1 };
         let started = Core::start(&mut recorder, spec(1 << 20), &plans, identity, homes, seed);
-        let (core, _) = started.expect("a fresh level starts");
+        let (mut core, _) = started.expect("a fresh level starts");
+        // What is kept is counted from where the backing store is known to be durable.
+        while !core.is_settled() {
+            core.turn(&mut recorder);
+        }
         Bench {
             recorder,
             core,
