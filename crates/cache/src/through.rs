@@ -45,7 +45,7 @@ struct Kept {
 
 /// Which blocks the home may still lose.
 #[derive(Debug, Default)]
-struct Unsynced {
+pub(crate) struct Unsynced {
     /// By part of the volume, the count of stores at home when it was last written.
     last: FixedMap<u64, u64>,
     /// The count of stores up to which any block may have been written.
@@ -156,16 +156,17 @@ impl Cache {
     pub(crate) fn note_home(&mut self, volume: u16, blocks: &Range<u64>) {
         self.note_stored(volume, BACKING);
         let stored = self.stored[&u32::from(volume)][BACKING].0;
-        if let Some(through) = &mut self.volumes.get_mut(volume).through {
-            through.unsynced.add(blocks, stored);
-        }
+        self.unsynced_mut(volume).add(blocks, stored);
     }
 
     /// A sync of the home has covered all stores up to this count.
     pub(crate) fn note_home_synced(&mut self, volume: u16, stored: u64) {
-        if let Some(through) = &mut self.volumes.get_mut(volume).through {
-            through.unsynced.forget(stored);
-        }
+        self.unsynced_mut(volume).forget(stored);
+    }
+
+    fn unsynced_mut(&mut self, volume: u16) -> &mut Unsynced {
+        let state = self.volumes.get_mut(volume);
+        state.through.as_mut().map_or(&mut state.unsynced, |through| &mut through.unsynced)
     }
 
     /// A backing store was opened that an earlier process may have written to without a sync: none
@@ -175,9 +176,7 @@ impl Cache {
         let volume = self.volumes.number(id)?;
         self.note_stored(volume, BACKING);
         let stored = self.stored[&u32::from(volume)][BACKING].0;
-        if let Some(through) = &mut self.volumes.get_mut(volume).through {
-            through.unsynced.anywhere = stored;
-        }
+        self.unsynced_mut(volume).anywhere = stored;
         Some(stored)
     }
 
@@ -188,16 +187,12 @@ impl Cache {
         }
     }
 
-    /// Whether what the backing store shows of a block survives a power cut. Where the volume is
-    /// written back, all of it counts as volatile until a sync covers what was stored there past
-    /// the levels: that is rare, as only a class without a persistent level does so.
+    /// Whether what the backing store shows of a block survives a power cut.
     pub(crate) fn is_home_durable(&self, volume: u16, block: BlockIndex) -> bool {
         let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
-        let (stored, synced) = epochs[BACKING];
-        match &self.volumes.get(volume).through {
-            Some(through) => through.unsynced.is_durable(block.0, synced),
-            None => stored <= synced,
-        }
+        let state = self.volumes.get(volume);
+        let unsynced = state.through.as_ref().map_or(&state.unsynced, |it| &it.unsynced);
+        unsynced.is_durable(block.0, epochs[BACKING].1)
     }
 
     /// Lets go of the clean copies that persistent levels hold of these blocks, which are locked.

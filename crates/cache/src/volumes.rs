@@ -6,7 +6,7 @@
 use crate::action::DestageFault;
 use crate::places::Places;
 use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
-use crate::through::Through;
+use crate::through::{Through, Unsynced};
 use crate::watch::Watch;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -50,6 +50,8 @@ pub(crate) struct VolumeState {
     pub(crate) logged: bool,
     /// What is to be known where the volume writes through.
     pub(crate) through: Option<Box<Through>>,
+    /// What the backing store may still lose; of a volume that writes through, see there.
+    pub(crate) unsynced: Unsynced,
     /// Why destaging fails now, if it does.
     pub(crate) fault: Option<ErrorKind>,
     /// What was reported of it and not taken back, and when a destage failed last: a home that is
@@ -157,6 +159,7 @@ impl Volumes {
             at_hand_inflight: 0,
             logged: false,
             through: spec.write_through.then(|| Box::new(Through::new(blocks))),
+            unsynced: Unsynced::default(),
             fault: None,
             told: None,
             destage_not_before: Nanos::ZERO,
