@@ -42,6 +42,7 @@ mod slab;
 mod spec;
 mod stuck;
 mod through;
+mod unsynced;
 mod volumes;
 mod watch;
 mod worn;

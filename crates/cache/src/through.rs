@@ -1,18 +1,17 @@
 //! Volumes that write through: their home has every write before anybody is told that it is done.
 //!
 //! How: a write lets the persistent levels' copies go, makes durable that the log's records of its
-//! blocks are dead where there may be any, and goes home; memory then holds what was written. Two
-//! coarse maps say which blocks the log may know, and which the home may still lose.
+//! blocks are dead where there may be any, and goes home; memory then holds what was written. A
+//! coarse map says which blocks the log may know; what the home may still lose, see `unsynced`.
 //! Invariant: such a volume is dirty nowhere; a record of it in a log is no newer than what its
 //! home holds durably, and none is alive when its home is asked to hold something newer. So a
 //! power cut leaves what the home kept, and no copy disagrees with it.
-//! Cost: a sync of the log before a write near blocks that were kept there; 128 KiB of map and
-//! 64 KiB of counts per volume at most.
+//! Cost: a sync of the log before a write near blocks that were kept there; 128 KiB of map per
+//! volume at most.
 //! Not for: homes that are slower than a level and need no order; those are written back.
 
 use crate::action::Few;
-use crate::cache::{BACKING, Cache};
-use crate::hash::FixedMap;
+use crate::cache::Cache;
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -22,16 +21,11 @@ use layby_types::{BlockIndex, BlockKey, VolumeId};
 const KEPT_BITS_MAX: u64 = 1 << 20;
 /// The finest part that one bit stands for, as a power of two of blocks.
 const KEPT_SHIFT_MIN: u32 = 4;
-/// Blocks per count of unsynced writes, as a power of two.
-const UNSYNCED_SHIFT: u32 = 6;
-/// Counts at most; beyond, nothing counts as durable until the next flush.
-const UNSYNCED_MAX: usize = 4096;
 
 /// What is known of a volume that writes through.
 #[derive(Debug)]
 pub(crate) struct Through {
     kept: Kept,
-    unsynced: Unsynced,
 }
 
 /// Which blocks a log may have records of.
@@ -43,21 +37,12 @@ struct Kept {
     is_all: bool,
 }
 
-/// Which blocks the home may still lose.
-#[derive(Debug, Default)]
-pub(crate) struct Unsynced {
-    /// By part of the volume, the count of stores at home when it was last written.
-    last: FixedMap<u64, u64>,
-    /// The count of stores up to which any block may have been written.
-    anywhere: u64,
-}
-
 impl Through {
     pub(crate) fn new(blocks: u64) -> Through {
         let parts = |shift: &u32| blocks >> shift <= KEPT_BITS_MAX;
         let shift = (KEPT_SHIFT_MIN..u64::BITS).find(parts).unwrap_or(u64::BITS - 1);
         let kept = Kept { shift, words: Vec::new(), is_all: false };
-        Through { kept, unsynced: Unsynced::default() }
+        Through { kept }
     }
 }
 
@@ -77,29 +62,6 @@ impl Kept {
         let is_set = |bit: u64| self.words.get((bit / 64) as usize).map(|w| w >> (bit % 64) & 1);
         let mut known = bits.take_while(|bit| bit / 64 < self.words.len() as u64);
         self.is_all || known.any(|bit| is_set(bit) == Some(1))
-    }
-}
-
-impl Unsynced {
-    fn add(&mut self, blocks: &Range<u64>, stored: u64) {
-        let parts = blocks.start >> UNSYNCED_SHIFT..=(blocks.end - 1) >> UNSYNCED_SHIFT;
-        for part in parts {
-            if self.last.len() >= UNSYNCED_MAX {
-                self.last.clear();
-                self.anywhere = stored;
-                return;
-            }
-            self.last.insert(part, stored);
-        }
-    }
-
-    fn is_durable(&self, block: u64, synced: u64) -> bool {
-        let last = self.last.get(&(block >> UNSYNCED_SHIFT)).copied().unwrap_or_default();
-        last.max(self.anywhere) <= synced
-    }
-
-    fn forget(&mut self, synced: u64) {
-        self.last.retain(|_, stored| *stored > synced);
     }
 }
 
@@ -150,49 +112,6 @@ impl Cache {
     pub(crate) fn may_be_logged(&self, volume: u16, blocks: &Range<u64>) -> bool {
         let state = self.volumes.get(volume);
         state.through.as_ref().map_or(state.logged, |through| through.kept.touches(blocks))
-    }
-
-    /// The home has taken these blocks, or may have, and a power cut may take them away again.
-    pub(crate) fn note_home(&mut self, volume: u16, blocks: &Range<u64>) {
-        self.note_stored(volume, BACKING);
-        let stored = self.stored[&u32::from(volume)][BACKING].0;
-        self.unsynced_mut(volume).add(blocks, stored);
-    }
-
-    /// A sync of the home has covered all stores up to this count.
-    pub(crate) fn note_home_synced(&mut self, volume: u16, stored: u64) {
-        self.unsynced_mut(volume).forget(stored);
-    }
-
-    fn unsynced_mut(&mut self, volume: u16) -> &mut Unsynced {
-        let state = self.volumes.get_mut(volume);
-        state.through.as_mut().map_or(&mut state.unsynced, |through| &mut through.unsynced)
-    }
-
-    /// A backing store was opened that an earlier process may have written to without a sync: none
-    /// of it counts as durable before one. Answers the count that a sync which begins from now on
-    /// covers, for [`Cache::note_backing_synced`]; `None` for an unknown volume.
-    pub fn expect_unsynced(&mut self, id: VolumeId) -> Option<u64> {
-        let volume = self.volumes.number(id)?;
-        self.note_stored(volume, BACKING);
-        let stored = self.stored[&u32::from(volume)][BACKING].0;
-        self.unsynced_mut(volume).anywhere = stored;
-        Some(stored)
-    }
-
-    /// A sync of the host's own has covered a backing store up to this count.
-    pub fn note_backing_synced(&mut self, id: VolumeId, stored: u64) {
-        if let Some(volume) = self.volumes.number(id) {
-            self.note_synced(volume, BACKING, stored);
-        }
-    }
-
-    /// Whether what the backing store shows of a block survives a power cut.
-    pub(crate) fn is_home_durable(&self, volume: u16, block: BlockIndex) -> bool {
-        let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
-        let state = self.volumes.get(volume);
-        let unsynced = state.through.as_ref().map_or(&state.unsynced, |it| &it.unsynced);
-        unsynced.is_durable(block.0, epochs[BACKING].1)
     }
 
     /// Lets go of the clean copies that persistent levels hold of these blocks, which are locked.

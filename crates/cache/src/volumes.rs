@@ -6,7 +6,8 @@
 use crate::action::DestageFault;
 use crate::places::Places;
 use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
-use crate::through::{Through, Unsynced};
+use crate::through::Through;
+use crate::unsynced::Unsynced;
 use crate::watch::Watch;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -50,7 +51,7 @@ pub(crate) struct VolumeState {
     pub(crate) logged: bool,
     /// What is to be known where the volume writes through.
     pub(crate) through: Option<Box<Through>>,
-    /// What the backing store may still lose; of a volume that writes through, see there.
+    /// What the backing store may still lose.
     pub(crate) unsynced: Unsynced,
     /// Why destaging fails now, if it does.
     pub(crate) fault: Option<ErrorKind>,

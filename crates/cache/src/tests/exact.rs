@@ -1,7 +1,7 @@
 //! What happens exactly so often, and to exactly whom.
 
 use super::host::*;
-use crate::{Action, Checked, CopyVerified, Event, Moment, OnDirty, RemoveError};
+use crate::{Action, Checked, ClassSpec, CopyVerified, Event, Moment, OnDirty, RemoveError};
 use layby_types::*;
 use std::vec::Vec;
 
@@ -75,6 +75,28 @@ fn a_silent_device_keeps_its_own_places() {
         }
         (0..400).for_each(|_| write(&mut host, 2, rng.below(200)));
     }
+}
+
+/// Goal: after a write past the levels that no flush has covered, reads keep no copy of what lies
+/// near it, keep all others, and all again once a flush has ended. Method: a write in a class
+/// without a persistent level; another class, and reads near and far.
+#[test]
+fn a_volatile_write_keeps_copies_of_its_part_alone_out() {
+    let mut spec = spec([8, 8, 64]);
+    spec.classes.push(ClassSpec { levels: 0b001, ..spec.classes[1].clone() });
+    let mut host = Host::new(spec, &[volume(1, 2, 256)], 1);
+    write(&mut host, 1, 200);
+    host.cache.set_volume(&volume(1, 1, 256)).expect("there is the class");
+    let kept = |host: &mut Host, block: u64| {
+        let held = |host: &Host| host.cache.held_by(VolumeId(1), LevelIndex(2)).0;
+        let before = held(host);
+        host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+        host.settle();
+        held(host) - before
+    };
+    assert_eq!([0, 200, 199].map(|block| kept(&mut host, block)), [1, 0, 0]);
+    assert_eq!(host.run(VolumeId(1), call(Operation::Flush, 0, 0), 0).result, Ok(()));
+    assert_eq!([200, 199].map(|block| kept(&mut host, block)), [1, 1]);
 }
 
 /// Goal: a write longer than one store waits for room in its level like any other, also where its
