@@ -84,14 +84,10 @@ fn made(draw: &mut dyn FnMut() -> f64) -> Results {
 /// of two to four seeds.
 #[test]
 fn figures_are_medians_over_the_seeds() {
-    use layby_types::Rng;
     let options = crate::Options::default();
-    for (runs, seed) in [(2, 77), (3, 78), (4, 79)] {
-        let mut rng = Rng::new(seed);
-        let mut draw = || 0.5 + rng.below(1000) as f64 / 1000.0;
-        let seeds: Vec<Results> = (0..runs).map(|_| made(&mut draw)).collect();
-        let whole = whole(&options, SMALL, &seeds);
-        let own: Vec<_> = seeds.iter().map(|one| document(&options, SMALL, one)).collect();
-        crate::document::tests::medians_of(&whole, &own);
-    }
+    crate::document::tests::medians_of_made(
+        made,
+        |seeds| whole(&options, SMALL, seeds),
+        |one| document(&options, SMALL, one),
+    );
 }

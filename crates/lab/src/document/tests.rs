@@ -180,6 +180,21 @@ pub(crate) fn medians_of(whole: &Document, seeds: &[Document]) {
     }
 }
 
+/// The same for made-up figures of two to four seeds, by the whole document and that of each seed.
+pub(crate) fn medians_of_made<T>(
+    made: impl Fn(&mut dyn FnMut() -> f64) -> T,
+    whole: impl Fn(&[T]) -> Document,
+    own: impl Fn(&T) -> Document,
+) {
+    for (runs, seed) in [(2, 77), (3, 78), (4, 79)] {
+        let mut rng = layby_types::Rng::new(seed);
+        let mut draw = || 0.5 + rng.below(1000) as f64 / 1000.0;
+        let seeds: Vec<T> = (0..runs).map(|_| made(&mut draw)).collect();
+        let own: Vec<Document> = seeds.iter().map(&own).collect();
+        medians_of(&whole(&seeds), &own);
+    }
+}
+
 /// Goal: a figure that is no number is a dash, and no bound of a spread. Method: a claim of seeds
 /// some or all of which have none.
 #[test]
