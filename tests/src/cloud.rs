@@ -5,7 +5,7 @@
 //! What the store has is read by `layby restore`, on nothing but the store.
 //! Cost: a store's process per world. Not for: machines without the store's program, which skip.
 
-use crate::link::LinkProxy;
+use crate::link::{Cut, LinkProxy};
 use crate::tool::Outcome;
 use crate::{Connection, Node, Options, Request, S3Server, binary};
 use layby_types::Rng;
@@ -95,6 +95,20 @@ impl World {
     /// Creates a volume of [`BLOCKS`] blocks.
     pub fn create(node: &Node, volume: &str, url: &str) {
         node.layby(&["volume", "create", volume, "--size", &size(), "--path", url]);
+    }
+
+    /// Kills a node whose journal holds writes that its volume's store has not, beside some that it
+    /// has; the store is in reach again then.
+    ///
+    /// # Panics
+    /// When the node refuses.
+    pub fn kill_with_unsaved(&self, node: Node, client: &mut Client) {
+        client.write(300);
+        node.layby(&["volume", "drain", VOLUME]);
+        self.link.cut(Cut::Refuse);
+        client.write(100);
+        node.kill9();
+        self.link.restore();
     }
 
     /// Asks the node of that name to create the volume, whatever the outcome.

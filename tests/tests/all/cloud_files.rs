@@ -106,12 +106,7 @@ fn missing_journal_and_map_are_missed() {
     let Some(world) = World::new() else { return };
     let node = world.start_new("a");
     let mut client = Client::open(&node);
-    client.write(300);
-    node.layby(&["volume", "drain", VOLUME]);
-    world.link.cut(Cut::Refuse);
-    client.write(100);
-    node.kill9();
-    world.link.restore();
+    world.kill_with_unsaved(node, &mut client);
     let [kept, away] = ["a/cloud", "away"].map(|name| world.dir(name));
     std::fs::rename(&kept, &away).expect("the test's own folder");
     let node = world.start("a");
@@ -163,11 +158,7 @@ fn a_journal_that_is_away_is_not_given_up() {
     let node = start();
     World::create(&node, VOLUME, &World::url());
     let mut client = Client::open(&node);
-    client.write(300);
-    node.layby(&["volume", "drain", VOLUME]);
-    write_locally(&world, &mut client);
-    node.kill9();
-    world.link.restore();
+    world.kill_with_unsaved(node, &mut client);
     let keep = KEEP;
     let all = Away::new(&world.dir("a/cloud"));
     let away = Away::new(&journals);

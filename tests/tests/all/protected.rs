@@ -20,6 +20,15 @@ fn fill(node: &Node, name: &str) {
     node.layby(&["volume", "drain", name]);
 }
 
+/// A node with a volume `v` on the device, of these keys, and another one in a file.
+fn beside_device(device: &LoopDevice, keys: &str) -> Options {
+    let levels = small_levels().config.expect("it has one");
+    let volume = format!("[volume.v]\npath = \"{}\"\n{keys}", device.path());
+    let other = "[volume.other]\nsize = \"1MiB\"\n";
+    let arguments = vec!["--volume-root".to_owned(), "/dev".to_owned()];
+    Options { arguments, ..Options::config(format!("{levels}\n{volume}\n{other}")) }
+}
+
 /// Goal: a write-protected device is no backing store of a volume that may be written to: a start,
 /// a command and a change are refused with cause and hint, and one that turns protected costs its
 /// volume alone. A read-only volume is served from it. Method: one loop device, with and without
@@ -34,13 +43,7 @@ fn a_write_protected_device_is_served_read_only() {
     fs::write(&disk, vec![1; LENGTH]).expect("the test's own folder");
     let device = LoopDevice::new(&disk);
     let protect = |way: &str| drop(must("blockdev", &[way, device.path()]));
-    let levels = small_levels().config.expect("it has one");
-    let table = |keys: &str| {
-        let volumes = format!("[volume.v]\npath = \"{}\"\n{keys}", device.path());
-        let other = "[volume.other]\nsize = \"1MiB\"\n";
-        let arguments = vec!["--volume-root".to_owned(), "/dev".to_owned()];
-        Options { arguments, ..Options::config(format!("{levels}\n{volumes}\n{other}")) }
-    };
+    let table = |keys: &str| beside_device(&device, keys);
     let dir = work.path().join("node");
     let words = ["write-protected", device.path(), "read_only = true"];
     protect("--setro");
@@ -61,7 +64,7 @@ fn a_write_protected_device_is_served_read_only() {
     fill(&node, "w");
     node.stop();
     protect("--setro");
-    let node = Node::start(&dir, &Options::config(levels.clone()));
+    let node = Node::start(&dir, &small_levels());
     assert!(node.serves("other") && !node.serves("w"), "{}", node.stderr());
     assert!(node.stderr().contains("write-protected"), "{}", node.stderr());
     node.stop();
@@ -126,13 +129,7 @@ fn a_protected_store_that_owes_zeroes_ends_no_start() {
     let disk = work.path().join("disk");
     fs::write(&disk, vec![1; LENGTH]).expect("the test's own folder");
     let device = LoopDevice::new(&disk);
-    let levels = small_levels().config.expect("it has one");
-    let options = |keys: &str| {
-        let volume = format!("[volume.v]\npath = \"{}\"\n{keys}", device.path());
-        let other = "[volume.other]\nsize = \"1MiB\"\n";
-        let arguments = vec!["--volume-root".to_owned(), "/dev".to_owned()];
-        Options { arguments, ..Options::config(format!("{levels}\n{volume}\n{other}")) }
-    };
+    let options = |keys: &str| beside_device(&device, keys);
     let dir = work.path().join("node");
     let left_owing = || {
         let node = Node::start(&dir, &options(""));

@@ -450,12 +450,7 @@ fn a_takeover_excuses_no_missing_files() {
     let node = Node::start(&world.dir("a"), &keeping(&world, true));
     World::create(&node, VOLUME, &World::url());
     let mut client = Client::open(&node);
-    client.write(300);
-    node.layby(&["volume", "drain", VOLUME]);
-    world.link.cut(Cut::Refuse);
-    client.write(100);
-    node.kill9();
-    world.link.restore();
+    world.kill_with_unsaved(node, &mut client);
     let [kept, away] = ["a/cloud", "away"].map(|name| world.dir(name));
     std::fs::rename(&kept, &away).expect("the test's own folder");
     let node = Node::start(&world.dir("a"), &keeping(&world, true));
