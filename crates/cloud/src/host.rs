@@ -461,7 +461,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 self.say();
             }
             let (deadline, pause_min) = (self.volume.next_deadline(), self.volume.pause_min());
-            let first = match inbox.recv_timeout(times.sleep(clock(), deadline, pause_min)) {
+            let first = match inbox.recv_timeout(times.wait_max(clock(), deadline, pause_min)) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -39,7 +39,7 @@ impl TurnTimes {
 
     /// The turn that began last has ended, and it is `now`: how long the thread sleeps at most,
     /// where the next turn is due at `deadline`.
-    pub(crate) fn sleep(&mut self, now: Nanos, deadline: Nanos, pause_min: Nanos) -> Duration {
+    pub(crate) fn wait_max(&mut self, now: Nanos, deadline: Nanos, pause_min: Nanos) -> Duration {
         self.excess = now.since(self.began).since(pause_min);
         let until = deadline.min(now.saturating_add(SLEEP_MAX)).max(now);
         self.pauses.sleep_until(until);
@@ -81,7 +81,7 @@ mod tests {
         /// A turn of so long, then a sleep that ends so much later than it was to.
         fn turn(&mut self, blocks: Nanos, late: Nanos) {
             self.now = self.now.saturating_add(blocks);
-            let sleep = self.times.sleep(self.now, Nanos::NEVER, MIN);
+            let sleep = self.times.wait_max(self.now, Nanos::NEVER, MIN);
             assert_eq!(sleep, Duration::from_millis(250));
             self.now = self.now.saturating_add(SLEEP_MAX).saturating_add(late);
             self.go_on();
@@ -138,7 +138,7 @@ mod tests {
         for (deadline, expected) in
             [(8_000, 0), (9_000, 0), (9_100, 100), (9_250, 250), (10_000, 250)]
         {
-            let sleep = times.sleep(now, Nanos::from_millis(deadline), MIN);
+            let sleep = times.wait_max(now, Nanos::from_millis(deadline), MIN);
             assert_eq!(sleep, Duration::from_millis(expected), "{deadline} ms");
         }
     }

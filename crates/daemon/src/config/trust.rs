@@ -46,8 +46,8 @@ fn replaceable(file: &Path) -> Option<String> {
     if is_kept { None } else { foreign(folder, &found) }
 }
 
-/// Why another user can decide what a file says, where that is so: he owns it or can write it, or
-/// its folder. What is not there is nobody's.
+/// Why another user can decide what a file says, where that is so: that user owns it or can write
+/// it, or its folder. A file that is missing has no owner.
 pub(crate) fn foreign_file(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
     foreign(path, &found).or_else(|| replaceable(path))

@@ -202,6 +202,7 @@ mod tests {
             let creating = tokio::spawn(creating);
             let holding = || node.shards.iter().find(|s| !s.state().quiescing.is_empty());
             while holding().is_none() && !creating.is_finished() {
+                // Of paused time, which passes once nothing else is to be done.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             assert_eq!(holding().is_some(), at_first, "its clients are closed first");
