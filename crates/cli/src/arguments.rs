@@ -327,17 +327,17 @@ Examples:
         #[command(flatten)]
         node: NodeArguments,
     },
-    /// Serve a volume that waits for a lost level, and give up what that level held of it
+    /// Serve a volume that waits for a lost level, journal or map, without what that held of it
     ///
     /// A node whose SSD or NVM level is missing or blank serves the volumes that had nothing dirty
     /// there; the others wait. What the levels that are there hold of the volume is written back
     /// first. Blocks whose newest version was in the lost level are at an older one afterwards,
     /// flushed ones included. It cannot be taken back: when the level returns, what it has of the
     /// volume is not used any more.
-    #[command(after_help = "\
-Examples:
-  layby volume list
-  layby volume accept-loss brake")]
+    ///
+    /// A volume in an object store whose journal or map is missing is served with what the store
+    /// has; flushed writes that were in the journal alone are lost. The node must reach the store.
+    #[command(after_help = "Examples:\n  layby volume list\n  layby volume accept-loss brake")]
     AcceptLoss {
         /// The volume
         name: Name,

@@ -454,24 +454,35 @@ fn unreadable_map(map: &[u8], path: &Path) -> (String, &'static str) {
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
 
 const GONE: &str = "mount their disk, or set `journal_dir` and `map_dir` of [cloud] back: the node \
-                    tries again by itself; `layby volume create NAME --path URL --take` goes on \
-                    with what the store has";
+                    tries again by itself; where they are lost for good, `layby volume \
+                    accept-loss NAME` serves the volume with what the store has";
 const FILES: &str = "look at that file and its disk; the journal takes `journal` bytes below \
                      `journal_dir`, the map a few below `map_dir`, all of [cloud]";
 
 const FOLDERS: &str = "give each node folders of its own; put the catalog back that knows the \
                        volume; or move its journal and its map away";
 
-/// What is missing where a node has nothing of a volume that it served.
+/// What is missing where a node has no map of a volume that it served.
 fn gone(paths: &Paths) -> String {
     let (journal, map) = (paths.journal.display(), paths.map.display());
-    format!("`{map}` is missing, and with `{journal}` what the store does not have yet")
+    match paths.journal.exists() {
+        true => format!(
+            "`{map}` is missing: without it the node cannot read `{journal}`, which may hold what \
+             the store does not have yet"
+        ),
+        false => format!(
+            "`{map}` and `{journal}` are missing, and with them what the store does not have yet"
+        ),
+    }
 }
 
 /// Why what the node keeps of a volume cannot be made or opened.
 fn broken(error: &str, cause: &HostError) -> Report {
     let (kind, hint) = match cause {
         HostError::Open(_) | HostError::MapMissing(_) => (ReportKind::Corrupt, RESTORE),
+        HostError::File(_, cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+            (ReportKind::Corrupt, GONE)
+        }
         HostError::File(_, cause) => (ReportKind::from(cause), FILES),
         HostError::JournalTooSmall(_) => (ReportKind::Invalid, FILES),
     };
@@ -576,6 +587,10 @@ impl RemoteHomes for CloudHomes {
         let cause =
             format!("`{}` is there, of a volume that this node does not know", found.display());
         refused(ReportKind::InUse, cause)
+    }
+
+    fn lost_files(&self, record: &VolumeRecord) -> Option<String> {
+        CloudHomes::lost_files(self, record)
     }
 
     fn taken_back(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {

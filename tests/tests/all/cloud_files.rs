@@ -111,7 +111,7 @@ fn missing_journal_and_map_are_missed() {
     std::fs::rename(&kept, &away).expect("the test's own folder");
     let node = world.start("a");
     let listed = || node.layby(&["volume", "list"]);
-    assert!(listed().contains("1.map` is missing, and with"), "{}", listed());
+    assert!(listed().contains(".journal` are missing, and with"), "{}", listed());
     let _ = std::fs::remove_dir_all(&kept);
     std::fs::rename(&away, &kept).expect("the test's own folder");
     assert!((0..5000).any(|_| !listed().contains("is not served")), "{}", listed());
@@ -145,6 +145,64 @@ impl Away {
     }
 }
 
+/// Goal: a volume whose journal, map or both are lost for good is served with what the store has,
+/// once that is said, with the settings that it had; not where nothing is missing, and not another
+/// node's. Method: a volume with settings of its own and writes that no store has; its files
+/// removed, one or both; a second node that takes it.
+#[test]
+fn a_lost_journal_is_accepted_by_command() {
+    let accept = ["volume", "accept-loss", VOLUME];
+    for lost in [&["journal"][..], &["map"], &["journal", "map"]] {
+        let Some(world) = World::new() else { return };
+        let node = world.start_new("a");
+        node.layby(&["volume", "set", VOLUME, "--class", "bulk", "--iops-max", "5000"]);
+        world.ask("a", &accept).assert_explains(&["waits for a lost level, journal or map"]);
+        let mut client = Client::open(&node);
+        client.write(300);
+        node.layby(&["volume", "drain", VOLUME]);
+        let in_store = client.blocks.clone();
+        write_locally(&world, &mut client);
+        node.kill9();
+        world.link.restore();
+        client.blocks = in_store;
+        for file in lost {
+            let path = world.dir("a/cloud").join(format!("1.{file}"));
+            std::fs::remove_file(path).expect("the node made it");
+        }
+        let node = world.start("a");
+        world.ask("a", &["volume", "delete", VOLUME]).assert_explains(&["accept-loss"]);
+        world
+            .ask("a", &["volume", "set", VOLUME, "--class", "bulk"])
+            .assert_explains(&["is not served", "accept-loss"]);
+        let settings = |node: &Node| {
+            let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
+            let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+            ["class", "limits", "path", "size_bytes"].map(|key| shown[key].clone())
+        };
+        let before = settings(&node);
+        let accepted = node.layby(&accept);
+        assert!(accepted.contains("is served without what was lost of it"), "{accepted}");
+        assert_eq!(settings(&node), before, "{lost:?}");
+        let mut client = client.reopen(&node);
+        client.verify();
+        client.write(100);
+        client.verify_store(&world, &node);
+        node.kill9();
+        let node = world.start("a");
+        let mut client = client.reopen(&node);
+        client.verify();
+        drop(client);
+        node.kill9();
+        if lost.len() == 1 {
+            continue;
+        }
+        world.start("b").layby(&["volume", "create", VOLUME, "--path", &World::url(), "--take"]);
+        std::fs::remove_dir_all(world.dir("a/cloud")).expect("the node made it");
+        let _node = world.start("a");
+        world.ask("a", &accept).assert_explains(&["has the volume", "--take"]);
+    }
+}
+
 /// Goal: while the disk of a volume's journal is away, no command but one that gives the data up
 /// removes the volume's map; with the disk back, all that was flushed is there. Method: writes that
 /// no store has; the journal's folder moved away, alone and with the map's; a deletion that keeps
@@ -163,7 +221,7 @@ fn a_journal_that_is_away_is_not_given_up() {
     let all = Away::new(&world.dir("a/cloud"));
     let away = Away::new(&journals);
     let node = start();
-    world.ask("a", &keep).assert_explains(&["1.map` is missing, and with"]);
+    world.ask("a", &keep).assert_explains(&[".journal` are missing, and with"]);
     node.kill9();
     all.put_back();
     let node = start();
@@ -185,7 +243,7 @@ fn a_journal_that_is_away_is_not_given_up() {
     node.kill9();
     let all = Away::new(&world.dir("a/cloud"));
     let node = start();
-    world.ask("a", &undelete).assert_explains(&["1.map` is missing, and with"]);
+    world.ask("a", &undelete).assert_explains(&[".journal` are missing, and with"]);
     node.kill9();
     all.put_back();
     away.put_back();

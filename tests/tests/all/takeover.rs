@@ -455,7 +455,7 @@ fn a_takeover_excuses_no_missing_files() {
     std::fs::rename(&kept, &away).expect("the test's own folder");
     let node = Node::start(&world.dir("a"), &keeping(&world, true));
     let listed = node.layby(&["volume", "list"]);
-    assert!(listed.contains("1.map` is missing, and with"), "{listed}");
+    assert!(listed.contains(".journal` are missing, and with"), "{listed}");
     let _ = std::fs::remove_dir_all(&kept);
     std::fs::rename(&away, &kept).expect("the test's own folder");
     let listed = || node.layby(&["volume", "list"]);

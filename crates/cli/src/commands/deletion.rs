@@ -135,7 +135,7 @@ pub(super) fn accept_loss(
         return output.json(&accepted);
     }
     output.line(&format!(
-        "volume {name} is served without what the lost level held of it; {} block(s) of the other \
+        "volume {name} is served without what was lost of it; {} block(s) of the other \
          levels were written back",
         accepted.blocks_written_back
     ))

@@ -134,14 +134,15 @@ pub(super) async fn volume_undelete(
     volume_answer(&node, &name).await
 }
 
-/// What became of a volume that waited for a lost level.
+/// What became of a volume that waited for a lost level, journal or map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedLossAnswer {
-    /// Dirty blocks of the other levels that were written to its backing store.
+    /// Dirty blocks of the other levels that were written to its backing store; none of a volume
+    /// in an object store, which no level has dirty blocks of.
     pub blocks_written_back: u64,
 }
 
-/// Serves a volume that waits for a lost level, without what that level held of it.
+/// Serves a volume that waits for a lost level, journal or map, without what that held of it.
 #[utoipa::path(post, path = "/v1/volumes/{name}/accept-loss", tag = "volumes",
     params(("name" = Name, Path)),
     responses((status = 200, body = AcceptedLossAnswer), (status = "default", body = Report)))]

@@ -247,6 +247,17 @@ impl CloudHomes {
         }
     }
 
+    /// See [`crate::homes::RemoteHomes::lost_files`].
+    pub(super) fn lost_files(&self, record: &VolumeRecord) -> Option<String> {
+        let paths = self.paths(record);
+        match present(&paths).ok()? {
+            Present::MapAlone => Some(journal_gone(&paths)),
+            Present::JournalAlone => Some(gone(&paths)),
+            Present::Neither => self.misses(record).then(|| gone(&paths)),
+            Present::Both | Present::Removing => None,
+        }
+    }
+
     /// Ends a removal of a volume's files that a crash interrupted, where they are to be made anew.
     pub(super) fn finish_local(&self, name: &Name, record: &VolumeRecord) -> Result<(), Report> {
         let is_to_be_made = record.phase == VolumePhase::Creating || self.takes(name, record);

@@ -178,13 +178,17 @@ impl Control {
     /// # Errors
     /// A report where no volume of the name waits, or it cannot be served.
     pub async fn volume_accept_loss(&self, name: &Name) -> Result<u64, Report> {
-        let error = format!("cannot serve volume `{name}` without its lost level");
+        let error = format!("cannot serve volume `{name}` without what is lost of it");
+        if let Some(record) = self.waits_for_files(name).await {
+            return self.accept_lost_files(name, &record, &error).await.map(|()| 0);
+        }
         let _turn = self.absent_turn.lock().await;
         let _change = self.change.lock().await;
         let mut view = View::clone(&self.view());
         if !view.absence(name).is_some_and(super::Absence::is_held) {
+            let cause = format!("no volume `{name}` waits for a lost level, journal or map");
             return Err(Report::new(ReportKind::Invalid, error)
-                .cause(format!("no volume `{name}` waits for a lost level"))
+                .cause(cause)
                 .state("nothing was changed")
                 .hint("`layby volume list` shows which volumes are not served, and why"));
         }
@@ -205,6 +209,16 @@ impl Control {
         self.facts.intents.forget(old);
         tracing::warn!(%name, blocks, "what a lost level held of the volume was given up");
         self.devices.attach_asked(self, name, &error).await.map(|()| blocks)
+    }
+
+    /// The record of a volume that is not served since its journal or map is missing.
+    async fn waits_for_files(&self, name: &Name) -> Option<VolumeRecord> {
+        let view = self.view();
+        view.absence(name).filter(|absence| !absence.is_held())?;
+        let record = view.catalog.volumes.get(name)?.clone();
+        let asked = record.clone();
+        let lost = self.at_homes(move |homes| homes.lost_files(&asked)).await;
+        lost.map(|_| record)
     }
 
     /// Writes back what the levels that are there hold of a volume, whatever is damaged.

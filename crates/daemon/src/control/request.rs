@@ -4,12 +4,13 @@
 //! is given replaces the whole map.
 //! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
 
+use crate::catalog::VolumeRecord;
 use crate::config::{
     Admission, AllowRule, Amount, Bandwidth, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
 };
 use crate::config::{
     CloneSource, CompressionChange, CompressionChoice, DiscardChoice, DiscardWait, KeySource,
-    VolumeConfig,
+    VolumeConfig, built_in,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -80,6 +81,55 @@ pub struct VolumeCreate {
     /// The store knows its length. Repeated where this node has it already, it changes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub take: bool,
+}
+
+impl VolumeCreate {
+    /// The request that takes a volume in an object store anew, with the settings that it has.
+    #[must_use]
+    pub(super) fn anew(name: &Name, record: &VolumeRecord) -> VolumeCreate {
+        let record = record.clone();
+        VolumeCreate {
+            name: name.clone(),
+            size: None,
+            shards: record.shards(),
+            class: Some(record.class),
+            path: Some(record.path),
+            read_only: record.read_only,
+            allow: record.allow,
+            share: record.share,
+            cap: record.cap,
+            limits: record.limits,
+            discard: record.discard,
+            discard_delay: record.discard_delay,
+            discard_bandwidth: record.discard_bandwidth,
+            ublk: record.ublk,
+            key: record.key,
+            clone_of: None,
+            compression: record.compression,
+            take: true,
+        }
+    }
+
+    /// The settings that a volume of that size is made with.
+    pub(super) fn into_config(self, size: Option<Size>) -> VolumeConfig {
+        VolumeConfig {
+            size,
+            class: self.class.unwrap_or_else(|| built_in("normal")),
+            path: self.path,
+            read_only: self.read_only,
+            allow: self.allow,
+            share: self.share,
+            cap: self.cap,
+            limits: LimitsConfig::default().changed(self.limits),
+            discard: self.discard,
+            discard_delay: self.discard_delay,
+            discard_bandwidth: self.discard_bandwidth,
+            ublk: self.ublk,
+            key: self.key,
+            compression: self.compression,
+            shards: self.shards,
+        }
+    }
 }
 
 /// A change to a volume.

@@ -36,7 +36,29 @@ pub(crate) async fn finish_take(control: Arc<Control>, name: Name) {
 /// How long a volume that this node serves has to find out that another node has taken it.
 const FINDING_OUT: Duration = Duration::from_secs(30);
 
+/// What becomes of a volume's missing journal or map where the volume is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// They may be on a disk that is away: nothing is let go of, but where both are missing.
+    Asked,
+    /// An operator said that what they held is lost.
+    Accepted,
+}
+
 impl Control {
+    /// Serves a volume whose journal or map is lost for good with what its store has, under a new
+    /// number and with new files; see [`Control::volume_accept_loss`].
+    pub(super) async fn accept_lost_files(
+        &self,
+        name: &Name,
+        record: &VolumeRecord,
+        error: &str,
+    ) -> Result<(), Report> {
+        self.create(VolumeCreate::anew(name, record), Missing::Accepted, error).await?;
+        tracing::warn!(%name, "what a volume's lost journal or map held was given up");
+        self.has_taken(name, error).await
+    }
+
     /// The volume that is to be taken, as its store has it.
     pub(super) async fn found_to_take(
         &self,
@@ -76,7 +98,7 @@ impl Control {
         &self,
         name: &Name,
         (old, new): (&VolumeRecord, &VolumeRecord),
-        found: &FoundVolume,
+        (found, missing): (&FoundVolume, Missing),
         error: &str,
     ) -> Result<bool, Report> {
         let refused = |cause: String, hint: &str| {
@@ -92,14 +114,20 @@ impl Control {
             let cause = "the node is making it already".to_owned();
             return Err(refused(cause, "repeat the command in a moment"));
         }
+        let is_accepted = missing == Missing::Accepted;
+        if is_accepted && !found.is_own {
+            let hint = "`layby volume create --take` takes it from that node";
+            return Err(refused(format!("node {} has the volume", found.node), hint));
+        }
         if !found.is_own && absence.is_none() {
             self.has_found_out(old).await;
         }
         let asked = old.clone();
         let is_gone = absence.is_some() && found.is_own;
         let taken = self.at_homes(move |homes| {
-            // Whoever says that it is to be taken gives up what its files held.
-            let is_gone = is_gone && homes.leftover(&asked).is_none();
+            // A command that takes it gives up what its files held, where all are missing.
+            let is_lost = || is_accepted && homes.lost_files(&asked).is_some();
+            let is_gone = is_gone && (homes.leftover(&asked).is_none() || is_lost());
             let by = "its journal and map are not here".to_owned();
             let gone = || Taken { by, bytes_lost: 0, unknown: None };
             let taken = homes.taken(&asked).or_else(|| is_gone.then(gone))?;

@@ -10,6 +10,7 @@ use super::creation::MadeFile;
 use super::intents::held_keeps;
 use super::placement::place;
 use super::removal::{Removal, STORE_PATIENCE};
+use super::take::Missing;
 use super::turn::BREAK_OFF_EVERY;
 use super::{
     Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report,
@@ -17,8 +18,7 @@ use super::{
 use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
-    Bandwidth, CloneSource, CompressionChange, LimitsConfig, Name, Place, Problem, Size,
-    VolumeConfig, built_in, checks,
+    Bandwidth, CloneSource, CompressionChange, Name, Place, Problem, Size, VolumeConfig, checks,
 };
 use crate::error::{Report, ReportKind};
 use crate::homes::{KeptData, Taken};
@@ -86,14 +86,19 @@ impl Control {
         let (name, takes) = (request.name.clone(), request.take);
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
         self.check_places(&request, authority, &error)?;
-        self.create(request, &error).await?;
+        self.create(request, Missing::Asked, &error).await?;
         match takes {
             true => self.has_taken(&name, &error).await,
             false => self.is_in_store(&name, &error).await,
         }
     }
 
-    async fn create(&self, request: VolumeCreate, error: &str) -> Result<(), Report> {
+    pub(super) async fn create(
+        &self,
+        request: VolumeCreate,
+        missing: Missing,
+        error: &str,
+    ) -> Result<(), Report> {
         let _turn = match request.take {
             true => Some(self.absent_turn.lock().await),
             false => None,
@@ -112,23 +117,7 @@ impl Control {
             had = view.catalog.volumes.get(&name).cloned().map(|old| (old, found));
             view.remove_volume(&name);
         }
-        let config = VolumeConfig {
-            size,
-            class: request.class.unwrap_or_else(|| built_in("normal")),
-            path: request.path,
-            read_only: request.read_only,
-            allow: request.allow,
-            share: request.share,
-            cap: request.cap,
-            limits: LimitsConfig::default().changed(request.limits),
-            discard: request.discard,
-            discard_delay: request.discard_delay,
-            discard_bandwidth: request.discard_bandwidth,
-            ublk: request.ublk,
-            key: request.key,
-            compression: request.compression,
-            shards: request.shards,
-        };
+        let config = request.clone().into_config(size);
         if request.ublk {
             ublk::check(error).await?;
         }
@@ -147,7 +136,7 @@ impl Control {
         }
         let staged = self.stage(view.clone()).await.map_err(|e| within(error, e))?;
         if let Some((old, found)) = &had
-            && !self.let_go(&name, (old, &record), found, error).await?
+            && !self.let_go(&name, (old, &record), (found, missing), error).await?
         {
             return Ok(());
         }
@@ -564,10 +553,11 @@ impl Control {
             Ok(bytes) => format!("{} of it are not in the store", format_bytes(bytes)),
             Err(cause) => format!("how much of it is not in the store is not known: {cause}"),
         };
-        Err(Report::new(ReportKind::InUse, error)
-            .cause(cause)
-            .state("nothing was changed")
-            .hint("correct what keeps it from being served, or throw all away with --data delete"))
+        Err(Report::new(ReportKind::InUse, error).cause(cause).state("nothing was changed").hint(
+            "correct what keeps it from being served; where its journal or map is lost for \
+                 good, `layby volume accept-loss` serves it with what the store has. --data delete \
+                 throws all away",
+        ))
     }
 }
 
