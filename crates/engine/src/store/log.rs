@@ -105,7 +105,15 @@ pub(super) struct Queued {
     pub(super) ticket: Option<Ticket>,
     pub(super) durable: bool,
     /// Relocation: where the block is copied from.
-    pub(super) origin: u32,
+    pub(super) origin: Option<Origin>,
+}
+
+/// A place of a block, for as long as its segment is not used anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) location: u32,
+    /// The segment's.
+    pub(super) generation: Seq,
 }
 
 /// A batch write in flight.
@@ -365,7 +373,7 @@ impl LogStore {
             let AppendEntry { slot, key, dirty } = *entry;
             let record = Record::Block { key, seq, slot, crc, dirty };
             self.pending_slots.entry(slot.0).or_default().count += 1;
-            self.enqueue(stream, Queued { record, ticket: Some(ticket), durable, origin: NOWHERE });
+            self.enqueue(stream, Queued { record, ticket: Some(ticket), durable, origin: None });
         }
         let state = &mut self.streams[stream as usize];
         state.data.extend(data);
@@ -394,8 +402,8 @@ impl LogStore {
         let seq = self.seqs.take();
         let first = BlockKey::new(volume, first);
         let record = Record::Tombstone { first, count, seq, no_hole };
-        let origin = NOWHERE;
-        self.enqueue(Stream::Write, Queued { record, ticket: Some(ticket), durable, origin });
+        let queued = Queued { record, ticket: Some(ticket), durable, origin: None };
+        self.enqueue(Stream::Write, queued);
         self.pump(io);
         seq
     }

@@ -286,7 +286,7 @@ impl LogStore {
             record,
             ticket: None,
             durable: true,
-            origin: NOWHERE,
+            origin: None,
         });
         let mut records: Vec<Queued> = side.collect();
         self.forgets.in_flight += plan.forgets as u64;
@@ -485,8 +485,8 @@ impl LogStore {
     }
 
     fn block_written(&mut self, queued: &Queued, slot: Slot, seq: Seq, place: Place) {
-        if queued.origin != NOWHERE {
-            super::log_clean::relocated(self, slot, queued.origin, Some(place));
+        if let Some(origin) = queued.origin {
+            super::log_clean::relocated(self, slot, origin, Some(place));
         } else if self.end_pending(slot, Some(seq)) {
             self.place(slot, place);
         }
@@ -530,10 +530,10 @@ impl LogStore {
         }
         for queued in records {
             if let Record::Block { slot, .. } = queued.record {
-                if queued.origin == NOWHERE {
-                    self.end_pending(slot, None);
+                if let Some(origin) = queued.origin {
+                    super::log_clean::relocated(self, slot, origin, None);
                 } else {
-                    super::log_clean::relocated(self, slot, queued.origin, None);
+                    self.end_pending(slot, None);
                 }
             }
             if let Some(ticket) = queued.ticket {

@@ -6,12 +6,13 @@
 //! stream of copies with the seq of the original, so that a copy never outranks a record that
 //! superseded the original. An emptied segment waits for a checkpoint.
 //! Invariant: a slot moves to the copy only if it still points to the original when the copy is
-//! written. A block that does not match its checksum is reported and stays where it is. Cleaning
-//! never waits for a destage: where free segments are few, all that is live is copied.
+//! written, and the segment was not used anew since. A block that does not match its checksum is
+//! reported and stays where it is. Cleaning never waits for a destage: where free segments are few,
+//! all that is live is copied.
 //! Cost: one segment read and its live blocks written per segment gained.
 
 use super::layout::rebuild;
-use super::log::{LogStore, Place, Purpose, Queued, Segment, SegmentState};
+use super::log::{LogStore, Origin, Place, Purpose, Queued, Segment, SegmentState};
 use super::log_geometry::SPARE_BLOCKS_MIN;
 use super::log_layout::{BATCH_MAGIC, BatchHeader, Record};
 use super::table::Set;
@@ -91,7 +92,7 @@ struct Live {
     record: Record,
     slot: Slot,
     /// Where it lies, and where within the victim.
-    origin: u32,
+    origin: Origin,
     within: u32,
 }
 
@@ -271,7 +272,7 @@ pub(super) fn answered(log: &mut LogStore, io: &mut dyn Io, answers: &[Cleaned])
     let may_wait = segments_for_owner(log).free > segments_for_owner(log).kept;
     for (live, answer) in live.iter().zip(answers) {
         // It may have moved since, and is then no block of the victim any more.
-        if log.slots[live.slot.0 as usize].location != live.origin {
+        if !is_at(log, live.slot, live.origin) {
             continue;
         }
         let is_bad = match answer {
@@ -284,7 +285,7 @@ pub(super) fn answered(log: &mut LogStore, io: &mut dyn Io, answers: &[Cleaned])
         };
         rest.is_bad |= is_bad;
         if !is_bad {
-            rest.settled.push((live.slot, live.origin));
+            rest.settled.push((live.slot, live.origin.location));
         }
     }
     if is_whole {
@@ -421,7 +422,8 @@ fn look(log: &LogStore, rest: &mut Rest, view: &dyn SlotView, mut left: u32) -> 
             let Some(record @ Record::Block { .. }) = record else { continue };
             let within = rest.data;
             rest.data += 1;
-            if let Some(found) = live_of(log, record, (first + within, within), view) {
+            let origin = Origin { location: first + within, generation: rest.generation };
+            if let Some(found) = live_of(log, record, (origin, within), view) {
                 live.push(found);
                 left = left.saturating_sub(STEP_COPY);
             }
@@ -448,11 +450,11 @@ fn repair_and_decode(page: &mut [u8], instance: u64, generation: Seq) -> Option<
 fn live_of(
     log: &LogStore,
     record: Record,
-    (origin, within): (u32, u32),
+    (origin, within): (Origin, u32),
     view: &dyn SlotView,
 ) -> Option<Live> {
     let Record::Block { key, seq, slot, crc, .. } = record else { return None };
-    let slot = log.slot_at(slot, origin)?;
+    let slot = log.slot_at(slot, origin.location)?;
     let owner = log.overflow.get(&slot.0).copied().or_else(|| log.owner(slot, view));
     let owner = owner.filter(|owner| owner.key == key)?;
     let record = Record::Block { key, seq, slot, crc, dirty: owner.dirty };
@@ -468,10 +470,10 @@ fn copy(log: &mut LogStore, victim: &[u8], live: &Live) -> bool {
     let computed = super::layout::crc32c(content);
     let stored = log.slots[slot.0 as usize].crc;
     if computed != stored || stored != crc {
-        log.mark_failing(origin);
+        log.mark_failing(origin.location);
         log.report_corrupt(CorruptInfo {
             disk: log.disk_name.clone(),
-            offset: log.offset_of(origin),
+            offset: log.offset_of(origin.location),
             length: content.len() as u64,
             what: "data block",
             slot: Some(slot),
@@ -482,7 +484,7 @@ fn copy(log: &mut LogStore, victim: &[u8], live: &Live) -> bool {
         return false;
     }
     let stream = log.stream_of_copy(seq);
-    log.enqueue(stream, Queued { record, ticket: None, durable: false, origin });
+    log.enqueue(stream, Queued { record, ticket: None, durable: false, origin: Some(origin) });
     log.streams[stream as usize].data.extend(content);
     log.counters.bytes_relocated += content.len() as u64;
     if let State::Copying(copying) = &mut log.cleaning.state {
@@ -492,9 +494,9 @@ fn copy(log: &mut LogStore, victim: &[u8], live: &Live) -> bool {
 }
 
 /// A copy's batch has ended, at `place` if well.
-pub(super) fn relocated(log: &mut LogStore, slot: Slot, origin: u32, place: Option<Place>) {
+pub(super) fn relocated(log: &mut LogStore, slot: Slot, origin: Origin, place: Option<Place>) {
     match place {
-        Some(place) if log.slots[slot.0 as usize].location == origin => log.place(slot, place),
+        Some(place) if is_at(log, slot, origin) => log.place(slot, place),
         Some(_) => {}
         None => log.cleaning.failed = true,
     }
@@ -502,6 +504,15 @@ pub(super) fn relocated(log: &mut LogStore, slot: Slot, origin: u32, place: Opti
         copying.left -= 1;
         end_if_copied(log);
     }
+}
+
+/// Whether a slot's block lies there still. A victim is not kept while copies of it are under way:
+/// once all that it held was superseded, it may be used anew, with the slot at the same place.
+fn is_at(log: &LogStore, slot: Slot, origin: Origin) -> bool {
+    let Origin { location, generation } = origin;
+    let segment = log.geometry.segment_of(location).expect("a block lies in a segment");
+    let is_same = log.segments[segment as usize].generation == generation;
+    log.slots[slot.0 as usize].location == location && is_same
 }
 
 fn end_if_copied(log: &mut LogStore) {

@@ -1,13 +1,15 @@
 //! Cleaning under the least favourable writes: a full level, one block per batch.
 
+use super::log::Purpose;
 use super::log_clean::{STEP, STEP_COPY};
+use super::log_layout::Record;
 use super::tests_both::for_each_seed;
 use super::tests_log::TAG;
 use super::{
     AppendEntry, LogConfig, LogStore, Region, SegmentPlan, SeqSource, SlotInfo, SlotView,
     StoreEvent, StoreIdentity, Stream, Ticket,
 };
-use crate::io::{Io, SimIo};
+use crate::io::{Io, IoDone, SimIo};
 use layby_cache::Cleaned;
 use layby_types::{
     BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId,
@@ -74,6 +76,21 @@ impl Churn {
         ended.unwrap_or_else(|| panic!("a write never ends: {free} segments are free"))
     }
 
+    /// Writes blocks in one batch, and does not wait for its end.
+    fn append(&mut self, slots: &[u32]) {
+        let slots = slots.iter().map(|slot| Slot(*slot));
+        let entry = |slot| AppendEntry { slot, key: key(slot), dirty: true };
+        let entries: Vec<AppendEntry> = slots.map(entry).collect();
+        let data = self.data.repeat(entries.len());
+        self.log.append(&mut self.io, Ticket(1), Stream::Write, &entries, &data, false);
+    }
+
+    /// Waits for the end of a write, and holds back ends of batches of these streams.
+    fn finish_without(&mut self, held: &mut Vec<IoDone>, streams: &[Stream]) {
+        let ended = (0..TURNS_MAX).find_map(|_| self.turn_without(held, streams).0);
+        ended.expect("a write ends").expect("no fault");
+    }
+
     /// Makes one live block unreadable in each of `count` segments; the slots of the others.
     fn damage(&mut self, count: usize) -> Vec<u32> {
         let geometry = self.log.geometry;
@@ -137,9 +154,25 @@ impl Churn {
 
     /// The same, and what the owner is asked about.
     fn turn_of_owner(&mut self) -> (Option<Result<(), ErrorKind>>, Vec<Slot>) {
+        self.turn_without(&mut Vec::new(), &[])
+    }
+
+    /// The same, but for ends of batches of these streams, which are held back.
+    fn turn_without(
+        &mut self,
+        held: &mut Vec<IoDone>,
+        streams: &[Stream],
+    ) -> (Option<Result<(), ErrorKind>>, Vec<Slot>) {
         let mut done = Vec::new();
         self.io.wait(Nanos(self.io.now().0 + 1_000_000), &mut done);
-        done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));
+        let token = |stream: &Stream| self.log.token(Purpose::Batch, *stream as u64);
+        let tokens: Vec<_> = streams.iter().map(token).collect();
+        for done in done {
+            match tokens.contains(&done.token) {
+                true => held.push(done),
+                false => self.log.on_io(&mut self.io, done),
+            }
+        }
         let now = self.io.now();
         self.log.on_tick(&mut self.io, now, &self.filled);
         let (mut events, mut ended, mut asked) = (Vec::new(), None, Vec::new());
@@ -333,6 +366,77 @@ fn victims_are_copied_in_steps() {
         assert!(0 < longest && longest <= bound, "{longest} bytes in a step, {bound} allowed");
         assert_eq!(churn.log.counters().corrupt_blocks, 0);
         (0..slots).for_each(|slot| churn.check(Slot(slot)));
+    });
+}
+
+/// Goal: a copy that ends late takes no place from what was written since, also where its victim
+/// was used anew and the slot lies at the same place of it. Method: the end of a victim's copies is
+/// held back while all slots are freed, and the victim is used anew.
+#[test]
+fn a_late_copy_replaces_nothing_newer() {
+    // The other stream of copies has what a checkpoint waits for, too.
+    const COPIES: [Stream; 1] = [Stream::RelocateOld];
+    for_each_seed(4, |seed| {
+        let mut rng = Rng::new(seed);
+        let has_all_streams = Some(true);
+        let segments = SegmentPlan { bytes: 16 * 4096, has_all_streams, ..SegmentPlan::default() };
+        let mut churn = Churn::with(seed, 4 << 20, BlockSize::MIN, segments);
+        let count = churn.log.slot_count();
+        (0..count).for_each(|slot| churn.write(Slot(slot), Stream::Write).expect("no fault"));
+        let geometry = churn.log.geometry;
+        let victim_of = |place: u32| geometry.segment_of(place).expect("a victim");
+        let within = |place: u32| place - geometry.segment_first(victim_of(place));
+        let mut held = Vec::new();
+        let (mut has_ended, mut turns) = (true, 0);
+        let (slot, place) = loop {
+            if has_ended {
+                churn.append(&[rng.below(count.into()) as u32]);
+            }
+            has_ended = churn.turn_without(&mut held, &COPIES).0.is_some();
+            turns += 1;
+            assert!(turns < TURNS_MAX, "no segment is cleaned");
+            if held.is_empty() {
+                continue;
+            }
+            let flight = |stream: &Stream| churn.log.streams[*stream as usize].flight.as_ref();
+            let copies = COPIES.iter().filter_map(flight).flat_map(|flight| &flight.records);
+            let last = copies.filter_map(|copy| match copy.record {
+                Record::Block { slot, .. } => Some((slot, copy.origin?.location)),
+                _ => None,
+            });
+            let (slot, place) = last.max_by_key(|(_, place)| *place).expect("it has copies");
+            // Behind where the write that opens the segment ends.
+            if within(place) > 4 {
+                break (slot, place);
+            }
+            held.drain(..).for_each(|done| churn.log.on_io(&mut churn.io, done));
+        };
+        let victim = victim_of(place);
+        (0..count).for_each(|slot| churn.log.free(Slot(slot)));
+        if !has_ended {
+            churn.finish_without(&mut held, &COPIES);
+        }
+        let mut others = (0..count).filter(|it| *it != slot.0).cycle();
+        let fill = loop {
+            if let Some((open, fill)) = churn.log.streams[Stream::Write as usize].open
+                && open == victim
+            {
+                break fill;
+            }
+            churn.append(&[others.next().expect("there are others")]);
+            churn.finish_without(&mut held, &COPIES);
+        };
+        churn.data.fill(8);
+        let between = within(place) - fill - 1;
+        let mut slots: Vec<u32> = others.take(between as usize).collect();
+        slots.push(slot.0);
+        churn.append(&slots);
+        churn.finish_without(&mut held, &COPIES);
+        assert_eq!(churn.log.slots[slot.0 as usize].location, place, "seed {seed}");
+        for done in held {
+            churn.log.on_io(&mut churn.io, done);
+        }
+        churn.check(slot);
     });
 }
 
