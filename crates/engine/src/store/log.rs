@@ -127,6 +127,8 @@ pub(super) struct Flight {
     /// First data block; the batch's header lies before it.
     pub(super) data_first: u32,
     pub(super) blocks: u32,
+    /// It is durable by a sync of its own, and another one failed while it was under way.
+    pub(super) is_doubtful: bool,
     /// Why its write failed, and how often its header has been overwritten in vain.
     pub(super) failed: Option<(ErrorKind, u8)>,
 }
@@ -195,6 +197,27 @@ pub(super) struct SyncState {
     /// The oldest batch whose write failed before the checkpoint that is written, and the oldest
     /// since: a start may find them until a checkpoint passes them, so none is claimed durable.
     pub(super) failed: [Option<u64>; 2],
+}
+
+impl SyncState {
+    /// A batch has ended that no sync covers yet. While syncs hang or fail, what is noted of many
+    /// batches is no more than what is asked of them: the first of all, and each stream's last.
+    pub(super) fn note_written(&mut self, stream: Stream, name: BatchName) {
+        self.written.push((stream, name));
+        if self.written.len() >= 2 * UNSYNCED_MAX {
+            let mut ends = [None; Stream::ALL.len()];
+            for (stream, name) in self.written.drain(..) {
+                let (first, last) = ends[stream as usize].get_or_insert((name, name));
+                *first = if name.seq < first.seq { name } else { *first };
+                *last = if name.seq > last.seq { name } else { *last };
+            }
+            let ends = Stream::ALL.iter().zip(ends).filter_map(|(stream, ends)| {
+                let (first, last) = ends?;
+                Some([(*stream, first), (*stream, last)])
+            });
+            self.written.extend(ends.flatten());
+        }
+    }
 }
 
 #[derive(Debug, Default)]

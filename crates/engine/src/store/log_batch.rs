@@ -13,7 +13,7 @@ use super::log::{
     UNSYNCED_MAX,
 };
 use super::log_layout::{
-    BATCH_ENTRIES_MAX, BatchHeader, BatchName, NOWHERE, Record, SegmentHeader, copy_of, put_copy,
+    BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader, copy_of, put_copy,
 };
 use super::log_void;
 use super::{SlotInfo, StoreEvent, Stream, Ticket};
@@ -167,6 +167,7 @@ impl LogStore {
             data_first: first + header_blocks + 1,
             blocks: total,
             failed: None,
+            is_doubtful: false,
         });
         self.counters.batches += 1;
         self.counters.bytes_written += buffer.len() as u64;
@@ -373,6 +374,8 @@ impl LogStore {
         self.note_end(OperationKind::Write, self.range_of(&flight), done.result);
         let tried = if is_planted(Plant::VoidOmitted) { log_void::TRIES_MAX } else { 0 };
         flight.failed = match (flight.failed, done.result) {
+            // Its own sync came after one that failed: the device may have dropped what it wrote.
+            (None, Ok(_)) if flight.is_doubtful => Some((ErrorKind::Retry, tried)),
             (None, Ok(_)) => None,
             (None, Err(error)) => Some((kind_of(error), tried)),
             (Some((kind, _)), Ok(_)) => Some((kind, log_void::TRIES_MAX)),
@@ -390,7 +393,8 @@ impl LogStore {
             None => self.batch_written(stream, &flight),
             Some((kind, _)) => self.batch_failed(stream, flight, kind),
         }
-        if self.sync.written.len() >= UNSYNCED_MAX {
+        let is_waiting = |waiter: &SyncWaiter| matches!(waiter.whom, SyncFor::Bound);
+        if self.sync.written.len() >= UNSYNCED_MAX && !self.sync.waiting.iter().any(is_waiting) {
             self.sync_for(SyncFor::Bound);
         }
     }
@@ -414,7 +418,7 @@ impl LogStore {
                 self.horizon.on_durable();
             }
         } else {
-            self.sync.written.push((stream, flight.name));
+            self.sync.note_written(stream, flight.name);
         }
         let mut location = flight.data_first;
         for queued in &flight.records {
@@ -655,6 +659,7 @@ impl LogStore {
             Err(error) => {
                 self.sync.written.splice(0..0, covered);
                 self.note_sync_failed();
+                super::log_checkpoint::on_sync_failed(self);
                 self.end_syncs(&waiters, Err(kind_of(error)));
             }
         }
@@ -668,6 +673,9 @@ impl LogStore {
         self.sync.lost |= !self.sync.syncing.is_empty()
             || !self.sync.written.is_empty()
             || self.streams.iter().any(is_volatile);
+        for flight in self.streams.iter_mut().filter_map(|stream| stream.flight.as_mut()) {
+            flight.is_doubtful |= flight.durable;
+        }
     }
 
     fn end_syncs(&mut self, waiters: &[SyncFor], result: Result<(), ErrorKind>) {

@@ -229,6 +229,11 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
         log.checkpoint.resting_until = None;
     }
     match log.checkpoint.run.as_ref().map(|run| run.stage) {
+        // None of it could be made durable, and all would be written again and again.
+        None if is_due(log) && may_start(log) && log.sync.lost => {
+            take_wishes(log);
+            fail(log);
+        }
         None if is_due(log) && may_start(log) && log.checkpoint.doubtful.is_some() => void(log, io),
         None if is_due(log) && may_start(log) => start(log),
         Some(Stage::Serialising(cursor)) => serialise(log, io, cursor, view),
@@ -244,6 +249,15 @@ fn ask_peer(log: &mut LogStore, scope: PeerScope) -> u64 {
     id
 }
 
+/// What a checkpoint was wanted for is met by the one that begins; whether it is a clean one.
+fn take_wishes(log: &mut LogStore) -> bool {
+    let clean = log.checkpoint.wanted_clean && is_quiet(log);
+    log.checkpoint.wanted_clean &= !clean;
+    log.checkpoint.wanted = false;
+    log.checkpoint.appended = 0;
+    clean
+}
+
 fn start(log: &mut LogStore) {
     let seq = log.seqs.take();
     let open = log.streams.iter().filter_map(|stream| {
@@ -254,10 +268,7 @@ fn start(log: &mut LogStore) {
     });
     let open = open.collect();
     let id = ask_peer(log, PeerScope::Stores);
-    let clean = log.checkpoint.wanted_clean && is_quiet(log);
-    log.checkpoint.wanted_clean &= !clean;
-    log.checkpoint.wanted = false;
-    log.checkpoint.appended = 0;
+    let clean = take_wishes(log);
     let mut trailer = Trailer::new(seq, clean, open);
     (trailer.note, trailer.retired) = (log.note, log.retiring.remembered());
     let in_flight = |stream: &StreamState| stream.flight.as_ref().map_or(0, |it| it.name.seq);

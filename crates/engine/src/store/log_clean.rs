@@ -221,6 +221,7 @@ fn is_at_rest(log: &LogStore) -> bool {
     let is_checkpointing = super::log_checkpoint::is_running(log);
     !(is_changing || is_checkpointing)
         && log.forgets.queue.is_empty()
+        && log.voids.is_idle()
         && log.retiring.has_no_suspects()
 }
 

@@ -215,9 +215,6 @@ impl Stream {
     /// cleaning finds alive has outlived all that was written with it. A checkpoint is shorter than
     /// all: the next but one overwrites it, after an eighth of the log at most. Where copies have
     /// two streams, `has_all`, the young ones live about as long as what was fetched.
-    /// write, and it goes home; copies of what was read stay until nobody reads them; what cleaning
-    /// finds alive has outlived all that was written with it. A checkpoint is shorter than all: the
-    /// next full one but one overwrites it.
     #[must_use]
     pub fn life(self, has_all: bool) -> WriteLife {
         match self {

@@ -441,6 +441,73 @@ fn failed_sync_is_final() {
     }
 }
 
+/// Goal: a durable write that was under way while another one's sync failed is not acknowledged: the
+/// device may have dropped what it wrote. Method: one durable append per stream at once, the first
+/// one's own sync fails; then each alone.
+#[test]
+fn a_durable_write_beside_a_failed_sync_fails() {
+    for seed in 0..16 {
+        let (mut io, disk, mut log) = fresh(seed);
+        let mut streams = [Stream::Write, Stream::Promote].into_iter().zip(0..);
+        let mut append = |io: &mut SimIo, log: &mut LogStore| {
+            let (stream, index) = streams.next().expect("there are two");
+            let entry = AppendEntry { slot: Slot(index), key: key(index.into()), dirty: true };
+            log.append(io, Ticket(index.into()), stream, &[entry], &content(9), true);
+        };
+        io.fail_next_own_sync(disk, Errno::IO);
+        append(&mut io, &mut log);
+        append(&mut io, &mut log);
+        let stored = settle(&mut io, &mut log).into_iter().filter_map(|event| match event {
+            StoreEvent::Stored { result, .. } => Some(result),
+            _ => None,
+        });
+        let stored: Vec<_> = stored.collect();
+        assert_eq!(stored, [Err(ErrorKind::Retry); 2], "seed {seed}");
+        assert_eq!(self::stored(&put(&mut io, &mut log, 3, 52, true)), Ok(()));
+    }
+}
+
+/// Goal: once a sync has failed, checkpoints fail without writing: none could be made durable.
+/// Method: a volatile append whose sync fails, then checkpoints that are asked for.
+#[test]
+fn no_checkpoint_is_written_after_a_failed_sync() {
+    let (mut io, disk, mut log) = fresh(8);
+    stored(&put(&mut io, &mut log, 0, 50, true)).expect("a sound disk");
+    stored(&put(&mut io, &mut log, 1, 51, false)).expect("a sound disk");
+    io.fail_next(disk, OperationKind::Sync, Errno::IO);
+    log.sync(&mut io, Ticket(1));
+    settle(&mut io, &mut log);
+    assert!(log.sync.lost, "a batch was not durable");
+    let before = log.counters().bytes_checkpoint;
+    for _ in 0..3 {
+        log.checkpoint_now(false);
+        assert!((0..10_000).any(|_| checkpoint_turn(&mut io, &mut log)), "it ends");
+    }
+    assert_eq!(log.counters().bytes_checkpoint, before);
+}
+
+/// Goal: what is noted of unsynced batches is bounded, and still says the first and each stream's
+/// last. Method: batches of two streams, in turns and out of their order.
+#[test]
+fn notes_of_unsynced_batches_are_bounded() {
+    let mut sync = super::log::SyncState::default();
+    for pair in 0..50_000_u64 {
+        for (stream, seq) in [(Stream::Write, 2 * pair + 7), (Stream::Promote, 2 * pair + 6)] {
+            sync.note_written(stream, super::log_layout::BatchName { segment: 0, seq });
+        }
+        assert!(sync.written.len() < 2 * super::log::UNSYNCED_MAX);
+    }
+    let seqs = |wanted| {
+        let of = sync.written.iter().filter(move |(stream, _)| *stream == wanted);
+        of.map(|(_, name)| name.seq)
+    };
+    assert_eq!(seqs(Stream::Promote).min(), Some(6));
+    assert_eq!(
+        [Stream::Write, Stream::Promote].map(|it| seqs(it).max()),
+        [Some(100_005), Some(100_004)]
+    );
+}
+
 /// Goal: an unreadable sector fails its read alone, as bytes that cannot be had, with its place; a
 /// device that cannot be read at all says nothing of its blocks. Method: one of each injected.
 #[test]
