@@ -115,11 +115,14 @@ pub enum Plant {
     AbandonedAnswered,
     /// Recovery takes a batch from its copy that no batch vouches for, as one that failed.
     CopyUnvouched,
+    /// A volume is called clean while a change of it waits for an intent that is recorded already
+    /// (a fault that a hunt found).
+    CleanWhileWanted,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 50] = [
+    pub const ALL: [Plant; 51] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -170,6 +173,7 @@ impl Plant {
         Plant::DrainOvertaken,
         Plant::AbandonedAnswered,
         Plant::CopyUnvouched,
+        Plant::CleanWhileWanted,
     ];
 }
 

@@ -652,7 +652,10 @@ impl<S: Session, H: Host> Shard<S, H> {
             return answer(Ok(false));
         }
         if self.gate.intents().is_clean(volume) {
-            return answer(Ok(true));
+            // A change that waits may have its intent recorded already, of which this shard is to
+            // hear yet.
+            let is_waiting = self.gate.intents().is_wanted(volume);
+            return answer(Ok(!is_waiting || is_planted(Plant::CleanWhileWanted)));
         }
         self.gate.intents().set_clean(volume);
         let ticket = self.pending.number();

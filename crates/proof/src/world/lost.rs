@@ -27,6 +27,11 @@ const REFUSING_LIVES: u64 = 8;
 /// Tells that chance from a run's others.
 const REFUSING: u64 = 0x1a7e_0000_0000_0000;
 
+/// In one of so many runs the node hears late that an intent is recorded.
+const LATE_LIVES: u64 = 4;
+/// Tells that chance from a run's others.
+const LATE: u64 = 0x1a7e_0001_0000_0000;
+
 /// What the node said of write intents, in its order: a volume whose intent is wanted, or that is
 /// clean, and how often its intent had been recorded when that was asked.
 type Said = Arc<Mutex<Vec<(VolumeId, Option<u64>)>>>;
@@ -42,6 +47,10 @@ pub(super) struct Catalog {
     refused: [bool; VOLUMES],
     /// Chance for a disk that takes no intents now and then, in some runs.
     refusing: Option<Rng>,
+    /// Chance for intents that are recorded a while before the node hears of it, in some runs.
+    lateness: Option<Rng>,
+    /// Volumes of which the node is to hear that.
+    late: Vec<VolumeId>,
 }
 
 impl Catalog {
@@ -50,7 +59,9 @@ impl Catalog {
         let mut rng = Rng::new(seed ^ REFUSING);
         let refusing = rng.chance(1, REFUSING_LIVES).then_some(rng);
         let clean = remote.map(|is_remote| !is_remote);
-        Catalog { clean, refusing, ..Catalog::default() }
+        let mut rng = Rng::new(seed ^ LATE);
+        let lateness = rng.chance(1, LATE_LIVES).then_some(rng);
+        Catalog { clean, refusing, lateness, ..Catalog::default() }
     }
 
     /// Whether changes of the volume may have failed for want of an intent.
@@ -61,6 +72,11 @@ impl Catalog {
     /// Whether the disk takes no intent this time.
     fn refuses(&mut self) -> bool {
         self.refusing.as_mut().is_some_and(|rng| rng.chance(3, 4))
+    }
+
+    /// Whether the node hears later of what is so now.
+    fn is_late(&mut self) -> bool {
+        self.lateness.as_mut().is_some_and(|rng| rng.chance(3, 4))
     }
 
     pub(super) fn is_clean(&self, volume: usize) -> bool {
@@ -93,6 +109,12 @@ impl Catalog {
 impl World<'_> {
     /// Takes down what the node said of write intents, and tells it.
     pub(super) fn take_intents(&mut self) {
+        for volume in std::mem::take(&mut self.catalog.late) {
+            match self.catalog.is_late() {
+                true => self.catalog.late.push(volume),
+                false => self.command(Command::RecordIntent(volume, Box::new(drop))),
+            }
+        }
         let said = std::mem::take(&mut *self.catalog.said.lock().expect("one thread"));
         for (volume, clean) in said {
             let index = volume.0 as usize;
@@ -108,7 +130,10 @@ impl World<'_> {
             } else {
                 self.catalog.clean[index] = false;
                 self.catalog.stamps[index] += 1;
-                self.command(Command::RecordIntent(volume, Box::new(drop)));
+                match self.catalog.is_late() {
+                    true => self.catalog.late.push(volume),
+                    false => self.command(Command::RecordIntent(volume, Box::new(drop))),
+                }
             }
         }
     }
@@ -116,6 +141,7 @@ impl World<'_> {
     /// Holds backing stores against the oracle after a power loss, before the node starts again.
     pub(super) fn check_without_levels(&mut self) -> Result<(), String> {
         self.catalog.said.lock().expect("one thread").clear();
+        self.catalog.late.clear();
         if self.has_lied || self.is_bereft {
             return Ok(());
         }
