@@ -169,7 +169,9 @@ pub(crate) fn begin_intents(
         !is_new && is_there && !homes.writes_through(record)
     };
     let volumes = view.catalog.volumes.iter().filter(may_have);
-    let volumes = volumes.filter_map(|(_, r)| Some((r.id, before.levels(r, &all)?))).collect();
+    // A volume that is dirty asks for no intent: the levels that it has gained since are its now.
+    let levels = |r: &VolumeRecord| Some(&before.levels(r, &all)? | &intents::levels_of(view, r));
+    let volumes = volumes.filter_map(|(_, r)| Some((r.id, levels(r)?))).collect();
     if let Found::Unknown(cause) = before
         && view.catalog.is_started
     {

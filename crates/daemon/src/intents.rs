@@ -50,6 +50,8 @@ pub struct Intents {
 #[derive(Debug)]
 struct State {
     volumes: BTreeMap<u32, Intent>,
+    /// Levels that clean volumes are about to use, which the node's view may not say yet.
+    expected: Volumes,
     /// The file says what `volumes` does. A replacement that failed late may have taken effect.
     is_saved: bool,
 }
@@ -59,7 +61,7 @@ impl State {
     fn replace(&mut self, dir: &Path, after: BTreeMap<u32, Intent>) -> Result<(), Report> {
         self.is_saved = false;
         save(dir, &after)?;
-        *self = State { volumes: after, is_saved: true };
+        (self.volumes, self.is_saved) = (after, true);
         Ok(())
     }
 }
@@ -121,7 +123,7 @@ impl Intents {
                 let _ = save(dir, &state);
             }
         }
-        let state = State { volumes: state, is_saved: true };
+        let state = State { volumes: state, expected: Volumes::new(), is_saved: true };
         Ok(Intents { dir: dir.to_owned(), state: Arc::new(Mutex::new(state)) })
     }
 
@@ -182,13 +184,33 @@ impl Intents {
         let intent = after.entry(id).or_default();
         intent.stamp += 1;
         let known = intent.levels.len();
-        intent.levels.extend(levels.iter().cloned());
+        let expected = state.expected.get(&id);
+        intent.levels.extend(levels.iter().chain(expected.into_iter().flatten()).cloned());
         let is_new = !state.volumes.contains_key(&id) || intent.levels.len() > known;
         if is_new || !state.is_saved {
             return state.replace(&self.dir, after);
         }
         state.volumes = after;
         Ok(())
+    }
+
+    /// A volume is to use `levels` from now on: its intent says so, where it has one, and else each
+    /// one that is recorded from now on. To be called before shards are told. May take long.
+    ///
+    /// # Errors
+    /// As for [`Intents::record`].
+    pub fn widen(&self, id: u32, levels: &BTreeSet<Name>) -> Result<(), Report> {
+        // In this order: a record of a volume that is clean meanwhile has them, too.
+        self.lock().expected.insert(id, levels.clone());
+        match self.is_clean(id) {
+            true => Ok(()),
+            false => self.record(id, levels),
+        }
+    }
+
+    /// A volume uses no more levels than the node's view says.
+    pub fn expect_no_more(&self, id: u32) {
+        self.lock().expected.remove(&id);
     }
 
     /// What [`Intents::remove`] wants of a volume that may become clean; none where it is.
@@ -215,7 +237,9 @@ impl Intents {
 
     /// Forgets a number that no volume has any more; the file says so when it is next written.
     pub fn forget(&self, id: u32) {
-        self.lock().volumes.remove(&id);
+        let mut state = self.lock();
+        state.volumes.remove(&id);
+        state.expected.remove(&id);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -297,6 +321,29 @@ mod tests {
         let stamp = intents.stamp(7).expect("recorded");
         assert!(intents.remove(7, stamp).expect("writable"));
         assert!(known(&dir).is_empty() && intents.is_clean(7));
+    }
+
+    /// Goal: a volume that is to use more levels has them in its intent, also where it was clean when
+    /// that was decided and what records its first change does not know yet. Method: a clean volume
+    /// and one with an intent, widened; intents recorded by what the view said before.
+    #[test]
+    fn a_clean_volume_that_gains_a_level_has_it_in_its_intent() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let intents = Intents::begin(dir.path(), BTreeMap::new(), &read(dir.path()));
+        let intents = intents.expect("writable");
+        let (ssd, both) = (levels(&["ssd"]), levels(&["nvm", "ssd"]));
+        intents.record(8, &ssd).expect("writable");
+        for id in [7, 8] {
+            intents.widen(id, &both).expect("writable");
+        }
+        assert_eq!(known(&dir), BTreeMap::from([(8, both.clone())]), "the other one is clean");
+        intents.record(7, &ssd).expect("writable");
+        assert_eq!(known(&dir), BTreeMap::from([(7, both.clone()), (8, both)]));
+        let stamp = intents.stamp(7).expect("recorded");
+        assert!(intents.remove(7, stamp).expect("writable"));
+        intents.expect_no_more(7);
+        intents.record(7, &ssd).expect("writable");
+        assert_eq!(known(&dir)[&7], ssd);
     }
 
     /// Goal: an intent whose removal failed is in the file before the next change of its volume,

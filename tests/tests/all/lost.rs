@@ -234,6 +234,37 @@ fn a_change_after_a_drain_is_an_intent() {
     assert_holds(&node, "fresh", None);
 }
 
+/// Goal: a dirty volume whose class gained a level by an edited configuration waits for that level.
+/// Method: a class in a file, written to, stopped; the file edited, written to, killed; the level
+/// taken away and put back.
+#[test]
+fn a_level_gained_by_the_file_is_an_intent() {
+    let base = TempDir::new().expect("a temporary folder");
+    let dir = base.path().join("node");
+    let levels = small_levels().config.expect("it has one");
+    let options = |used: &str| {
+        let tables = format!("[class.x]\nlevels = [{used}]\ndurable_writes = true\n");
+        let volume = "[volume.a]\nsize = \"1MiB\"\nclass = \"x\"\n";
+        Options::config(format!("{levels}\n{tables}\n{volume}"))
+    };
+    let node = Node::start(&dir, &options("\"ssd\""));
+    fill(&node, "a", 1);
+    node.stop();
+    let options = options("\"nvm\", \"ssd\"");
+    let node = Node::start(&dir, &options);
+    fill(&node, "a", 2);
+    node.kill9();
+    let level = dir.join("levels").join("nvm");
+    let away = dir.join("nvm.away");
+    fs::rename(&level, &away).expect("the test's own folder");
+    let node = Node::start(&dir, &options);
+    assert_waits(&node, "a", "`nvm`");
+    node.kill9();
+    let _ = fs::remove_file(&level);
+    fs::rename(&away, &level).expect("the test's own folder");
+    assert_holds(&Node::start(&dir, &options), "a", Some(2));
+}
+
 /// Goal: an older copy of a level is never taken for the level: what was written since would be
 /// gone in silence, in the backing store as well. Method: copies of the levels from before a start,
 /// after a stop in order and after a kill, put back each alone and together; `check` names them, a

@@ -18,7 +18,7 @@ use crate::error::{Report, ReportKind};
 use crate::intents::{levels_of, may_be_dirty};
 use layby_engine::core::Damage;
 use layby_types::{ErrorKind, VolumeId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -153,18 +153,22 @@ impl Control {
         if after.layout.is_memory_only {
             return Ok(());
         }
-        let mut wider = BTreeMap::new();
+        let mut wider = Vec::new();
         for (name, record) in &after.catalog.volumes {
             let Some(old) = before.catalog.volumes.get(name) else { continue };
             let (was, is) = (levels_of(&before, old), levels_of(after, record));
-            let may_have = was.is_empty() || !self.facts.intents.is_clean(record.id);
-            let is_file = !self.facts.homes.writes_through(record);
-            if may_have && is_file && !is.is_subset(&was) {
-                wider.insert(record.id, is);
+            if is.is_subset(&was) {
+                self.facts.intents.expect_no_more(record.id);
+            } else if !self.facts.homes.writes_through(record) {
+                wider.push((record.id, is, was.is_empty()));
             }
         }
         self.at_intents(move |intents| {
-            wider.into_iter().try_for_each(|(id, levels)| intents.record(id, &levels))
+            // A volume that used none had no gate that a first change waits at.
+            wider.into_iter().try_for_each(|(id, levels, was_without)| match was_without {
+                true => intents.record(id, &levels),
+                false => intents.widen(id, &levels),
+            })
         })
         .await
     }
