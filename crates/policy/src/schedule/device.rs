@@ -1,15 +1,24 @@
 //! What waits in front of one device, by rank.
 //!
 //! How: an operation of the best rank starts at once; others start while the budget admits them,
-//! the better rank first, in order within a rank. Who submits may rely on no order of operations
-//! that are in flight together, as with any device.
-//! Invariant: whatever waits has something outstanding before it, so it starts some day; beside
-//! the best rank at most the budget is outstanding, or one operation.
-//! Cost: constant per operation. Not for: syncs, which would wait for nothing by waiting.
+//! the better rank first, in order within a rank. A rank ages: while it waits, what better ranks
+//! start below the best one is counted, and once that is [`STARVING_BYTES`] and [`STARVING_TIMES`]
+//! the bytes of its first operation, this one is next. Where the budget has no room for it, which
+//! one longer than the budget never has beside others, nothing else starts until it has. Who
+//! submits may rely on no order of operations that are in flight together, as with any device.
+//! Invariant: whatever waits has something outstanding before it, and starts after a number of
+//! bytes that its own length and its rank bound; beside the best rank at most the budget is
+//! outstanding, or one operation.
+//! Cost: constant per operation, a scan over the ranks in use. Not for: syncs, which would wait for
+//! nothing by waiting.
 
+use super::ready::{REQUEST_BYTES, STARVING_BYTES};
 use super::{Budget, Rank};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+
+/// Bytes of better ranks for each byte of a starving one: it gets a fifth of what they share.
+const STARVING_TIMES: u64 = 4;
 
 /// What is outstanding, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +44,22 @@ impl Load {
 struct Band<T> {
     rank: Rank,
     items: VecDeque<(u64, T)>,
+    /// Bytes of better bands that were started while this one waited, less what it was given for
+    /// them.
+    starved: u64,
+}
+
+impl<T> Band<T> {
+    fn is_starving(&self) -> bool {
+        self.items.front().is_some_and(|(bytes, _)| {
+            self.starved >= STARVING_BYTES.max(cost_of(*bytes).saturating_mul(STARVING_TIMES))
+        })
+    }
+}
+
+/// Small operations are no free ride.
+fn cost_of(bytes: u64) -> u64 {
+    bytes.saturating_add(REQUEST_BYTES)
 }
 
 /// See the file's header. `T` is the host's operation.
@@ -95,7 +120,7 @@ impl<T> DeviceQueue<T> {
         let index = match self.bands.binary_search_by_key(&rank, |band| band.rank) {
             Ok(index) => index,
             Err(index) => {
-                self.bands.insert(index, Band { rank, items: VecDeque::new() });
+                self.bands.insert(index, Band { rank, items: VecDeque::new(), starved: 0 });
                 index
             }
         };
@@ -112,15 +137,28 @@ impl<T> DeviceQueue<T> {
 
     /// Takes what may start now.
     pub fn start_next(&mut self) -> Option<T> {
-        let band = self.bands.iter_mut().find(|band| !band.items.is_empty())?;
-        let (bytes, _) = band.items.front().expect("it is not empty");
-        if !self.budget.admits(self.outstanding, *bytes) {
-            return None;
+        let index = self.choose()?;
+        let band = &mut self.bands[index];
+        let (bytes, item) = band.items.pop_front_if(|(bytes, _)| {
+            // What does not fit keeps the place: else others would take the room each time.
+            self.budget.admits(self.outstanding, *bytes)
+        })?;
+        let cost = cost_of(bytes);
+        let is_empty = band.items.is_empty();
+        let owed = band.starved.saturating_sub(cost.saturating_mul(STARVING_TIMES));
+        band.starved = if is_empty { 0 } else { owed };
+        for worse in self.bands[index + 1..].iter_mut().filter(|band| !band.items.is_empty()) {
+            worse.starved = worse.starved.saturating_add(cost);
         }
-        let (bytes, item) = band.items.pop_front().expect("it is not empty");
         self.waiting.sub(bytes);
         self.outstanding.add(bytes);
         Some(item)
+    }
+
+    /// The band whose operation is next: the worst one that starves, else the best.
+    fn choose(&self) -> Option<usize> {
+        let starving = self.bands.iter().rposition(Band::is_starving);
+        starving.or_else(|| self.bands.iter().position(|band| !band.items.is_empty()))
     }
 
     /// Takes all that waits, best first, whatever the budget says: the device leaves. What is taken
@@ -133,6 +171,7 @@ impl<T> DeviceQueue<T> {
                 self.outstanding.add(bytes);
                 all.push(item);
             }
+            band.starved = 0;
         }
         all
     }
@@ -142,6 +181,7 @@ impl<T> DeviceQueue<T> {
 mod tests {
     use super::*;
     use crate::schedule::BudgetLimits;
+    use alloc::vec;
     use layby_types::Rng;
 
     /// Goal: everything starts once, better ranks first and in order within a rank, and no more is
@@ -187,6 +227,74 @@ mod tests {
             started.extend(queue.start_all());
             started.sort_unstable_by_key(|(.., number)| *number);
             assert!(started.iter().map(|(.., number)| *number).eq(0..next), "each starts once");
+        }
+    }
+
+    /// Goal: an operation of a worse rank starts after a bounded number of a better one's bytes,
+    /// however long it is, and takes no more than its part; else cleaning, for which writes of the
+    /// best rank wait, could wait for ever. Method: a budget at its least, a better rank that has
+    /// two operations outstanding and two waiting all the time, background operations of one length
+    /// after the other; bytes counted from start to start.
+    #[test]
+    fn a_worse_rank_starts_after_a_bounded_number_of_bytes() {
+        const BETTER: u64 = 64 << 10;
+        for length in [512u64, 4 << 10, 128 << 10, 1 << 20, 64 << 20] {
+            let budget = Budget::with_start(BudgetLimits::DEFAULT, Load::default());
+            let mut queue = DeviceQueue::new(budget);
+            let (mut running, mut bytes, mut starts) = (VecDeque::new(), [0u64; 2], 0);
+            let mut asked = vec![(Rank(1), BETTER); 4];
+            asked.push((Rank::BACKGROUND, length));
+            // Two of the better rank are outstanding before the first one waits.
+            let (bound, mut since) = ((1 << 20).max(4 * (length + 512)) + 2 * BETTER, 0);
+            while starts < 8 {
+                let mut now: Vec<(Rank, u64)> = Vec::new();
+                for (rank, bytes) in asked.drain(..) {
+                    now.extend(queue.submit(rank, bytes, (rank, bytes)));
+                }
+                now.extend(core::iter::from_fn(|| queue.start_next()));
+                for (rank, length) in now {
+                    let is_better = rank == Rank(1);
+                    since = if is_better { since + length } else { 0 };
+                    starts += u32::from(!is_better);
+                    bytes[usize::from(!is_better)] += length;
+                    running.push_back((rank, length));
+                    assert!(since <= bound, "{length}: it waited for {since} bytes");
+                }
+                let (rank, length) = running.pop_front().expect("an idle device starts any");
+                queue.on_end(length);
+                asked.push((rank, length));
+            }
+            assert!(4 * bytes[1] <= bytes[0] * 65 / 64 + 4 * length, "{length}: {bytes:?}");
+        }
+    }
+
+    /// Goal: however many ranks there are, each goes on, and the best of them has most. Method:
+    /// ranks that always have an operation waiting, of random lengths; bytes of a long time.
+    #[test]
+    fn each_of_many_ranks_goes_on() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut queue = DeviceQueue::new(Budget::new(BudgetLimits::DEFAULT));
+            let ranks = 2 + rng.below(5) as usize;
+            let (mut running, mut bytes) = (VecDeque::new(), vec![0u64; ranks]);
+            let mut asked: Vec<usize> = (0..ranks * 70).map(|index| index % ranks).collect();
+            for _ in 0..20_000 {
+                let mut now: Vec<(usize, u64)> = Vec::new();
+                for rank in asked.drain(..) {
+                    let length = 4096 << rng.below(9);
+                    now.extend(queue.submit(Rank(1 + rank as u16), length, (rank, length)));
+                }
+                now.extend(core::iter::from_fn(|| queue.start_next()));
+                now.iter().for_each(|(rank, length)| bytes[*rank] += length);
+                running.extend(now);
+                let at = rng.below(running.len() as u64) as usize;
+                let (rank, length) = running.swap_remove_back(at).expect("it is one of them");
+                queue.on_end(length);
+                asked.push(rank);
+            }
+            let all: u64 = bytes.iter().sum();
+            assert!(bytes.iter().all(|some| *some > all / 16), "seed {seed}: {bytes:?}");
+            assert!(bytes.iter().all(|some| *some <= bytes[0]), "seed {seed}: {bytes:?}");
         }
     }
 }
