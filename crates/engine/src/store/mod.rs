@@ -83,6 +83,8 @@ mod tests_log;
 #[cfg(test)]
 mod tests_lost_pages;
 #[cfg(test)]
+mod tests_ranks;
+#[cfg(test)]
 mod tests_retire;
 #[cfg(test)]
 mod tests_world;
