@@ -33,7 +33,7 @@ struct Job {
 /// The jobs of one disk.
 struct Lane {
     disk: Arc<OpenDisk>,
-    /// Bounded by `FLIGHTS_MAX`, as every job is a flight.
+    /// Bounded by what the shard submits: requests in flight, and a discard or two per store.
     flights: VecDeque<Flight>,
     /// Threads at work for it.
     busy: usize,

@@ -161,6 +161,14 @@ impl Io for HostIo {
         either!(self, io => io.submit(token, operation));
     }
 
+    fn would_wait(&self, disk: DiskId) -> bool {
+        either!(self, io => io.would_wait(disk))
+    }
+
+    fn take_begun(&mut self, begun: &mut Vec<Token>) {
+        either!(self, io => io.take_begun(begun));
+    }
+
     fn set_life(&mut self, life: Option<WriteLife>) {
         either!(self, io => io.set_life(life));
     }

@@ -206,6 +206,15 @@ pub trait Io {
     fn recycle(&mut self, buffer: Buffer);
     /// Queues an operation; it starts at the latest with the next [`Io::wait`].
     fn submit(&mut self, token: Token, operation: IoOperation);
+    /// Whether what is submitted to a disk now begins only when others of it have ended.
+    fn would_wait(&self, disk: DiskId) -> bool {
+        let _ = disk;
+        false
+    }
+    /// Takes the tokens of operations that waited so and have begun since the last wait began.
+    fn take_begun(&mut self, begun: &mut Vec<Token>) {
+        let _ = begun;
+    }
     /// What is submitted from now on is of this rank; it counts where devices are shared by rank.
     fn set_rank(&mut self, rank: Rank) {
         let _ = rank;

@@ -14,6 +14,9 @@ mod events;
 mod kernel;
 mod lives;
 mod stream;
+#[cfg(test)]
+mod tests;
+mod turns;
 
 use super::blocking::{Blocking, zero_flags, zero_unsupported};
 use super::clock::Clock;
@@ -36,6 +39,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use turns::Turns;
 
 /// The slot that stands for the waker's eventfd.
 const SLOT_WAKER: u64 = u64::MAX;
@@ -48,6 +52,10 @@ struct Disk {
     files: Arc<OpenDisk>,
     buffered: FileMark,
     direct: Option<FileMark>,
+    /// Operations of it in the ring.
+    in_flight: usize,
+    /// Those that wait for one of these to end, in order.
+    waiting: VecDeque<Flight>,
 }
 
 struct Socket {
@@ -78,6 +86,7 @@ pub struct RingIo {
     /// Bytes that what is submitted moves at once.
     piece: usize,
     lives: Lives,
+    turns: Turns,
     kept: Vec<FileMark>,
     waker: Waker,
     waker_counter: Buffer,
@@ -116,6 +125,7 @@ impl RingIo {
             blocking: Blocking::new(waker.clone()),
             piece: usize::MAX,
             lives: Lives::default(),
+            turns: Turns::default(),
             kept: Vec::new(),
             waker,
             waker_counter,
@@ -149,7 +159,8 @@ impl RingIo {
     pub fn attach_disk(&mut self, disk: OpenDisk) -> DiskId {
         let buffered = self.kernel.register_file(disk.buffered.as_fd());
         let direct = disk.direct.as_ref().map(|file| self.kernel.register_file(file.as_fd()));
-        self.disks.push(Some(Disk { files: Arc::new(disk), buffered, direct }));
+        let (files, in_flight, waiting) = (Arc::new(disk), 0, VecDeque::new());
+        self.disks.push(Some(Disk { files, buffered, direct, in_flight, waiting }));
         DiskId((self.disks.len() - 1) as u32)
     }
 
@@ -287,6 +298,7 @@ impl RingIo {
             Step::End(result) => self.end(slot, result, done),
             Step::Threads => {
                 let flight = self.flights.remove(slot);
+                self.leave_disk(&flight.operation);
                 self.start_threaded(flight);
             }
         }
@@ -376,7 +388,7 @@ impl RingIo {
             }
             IoOperation::Receive { socket, .. } => self.leave_socket(*socket),
             IoOperation::Await { event } => self.leave_event(*event),
-            _ => {}
+            operation => self.leave_disk(operation),
         }
         done.push(flight.end(result));
     }
@@ -490,16 +502,34 @@ impl Io for RingIo {
                 let slot = self.flights.insert(flight);
                 self.queue_send(socket, slot);
             }
-            operation => {
-                if let IoOperation::Receive { socket, .. } = operation {
-                    let socket = *socket;
-                    self.socket(socket).in_flight += 1;
-                }
+            IoOperation::Receive { socket, .. } => {
+                let socket = *socket;
+                self.socket(socket).in_flight += 1;
                 let slot = self.flights.insert(flight);
-                self.note_wait(slot);
                 self.start(slot);
             }
+            IoOperation::Await { event } => {
+                let event = *event;
+                let slot = self.flights.insert(flight);
+                self.event_begins(event, slot);
+                self.start(slot);
+            }
+            IoOperation::Read { disk, .. }
+            | IoOperation::Write { disk, .. }
+            | IoOperation::Sync { disk }
+            | IoOperation::Zero { disk, .. } => {
+                let disk = *disk;
+                self.begin_in_turn(disk, flight);
+            }
         }
+    }
+
+    fn would_wait(&self, disk: DiskId) -> bool {
+        self.disk(disk).in_flight >= self.turns.most
+    }
+
+    fn take_begun(&mut self, begun: &mut Vec<Token>) {
+        begun.append(&mut self.turns.begun);
     }
 
     fn set_life(&mut self, life: Option<WriteLife>) {
@@ -536,6 +566,7 @@ impl Io for RingIo {
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         let before = done.len();
+        self.turns.begun.clear();
         let woken = self.reap(done);
         self.post_waker();
         if woken || done.len() > before {
@@ -571,6 +602,7 @@ impl Io for RingIo {
     }
 
     fn detach_disk(&mut self, disk: DiskId) {
+        self.begin_all(disk);
         self.flush();
         let disk = self.disks[disk.0 as usize].take().expect("a disk is detached once");
         self.kernel.forget_file(disk.buffered);

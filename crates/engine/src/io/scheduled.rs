@@ -34,7 +34,7 @@ const BATCH_QUANTA: usize = 8;
 struct Flight {
     token: Token,
     disk: DiskId,
-    /// When the disk was given it.
+    /// When the disk was given it; none while it waits, here or in the host's own queue.
     begun: Option<Nanos>,
     /// It is a read or a write.
     is_quick: bool,
@@ -172,14 +172,33 @@ impl<H: Io> Scheduled<H> {
     }
 
     fn start(&mut self, (slot, operation): (u32, IoOperation)) {
-        let now = self.inner.now();
+        let started = operation.disk().and_then(|disk| self.begun_now(disk));
         let flight = self.flights[slot as usize].as_mut().expect("a flight starts before it ends");
-        flight.begun = Some(now);
+        flight.begun = started;
         self.inner.set_life(flight.life);
         self.inner.set_piece(self.limits.quantum_bytes as usize * BATCH_QUANTA);
         self.inner.submit(Token(TAG_FLIGHT << 56 | u64::from(slot)), operation);
         self.inner.set_piece(usize::MAX);
         self.inner.set_life(self.life);
+    }
+
+    /// When an operation has begun that the disk is given now; none where it waits for others.
+    fn begun_now(&self, disk: DiskId) -> Option<Nanos> {
+        (!self.inner.would_wait(disk)).then(|| self.inner.now())
+    }
+
+    /// Notes which operations that waited in the host's queue have begun.
+    fn note_begun(&mut self) {
+        let mut begun = Vec::new();
+        self.inner.take_begun(&mut begun);
+        if begun.is_empty() {
+            return;
+        }
+        let now = self.inner.now();
+        for token in begun.into_iter().filter(|token| token.0 >> 56 == TAG_FLIGHT) {
+            let flight = self.flights[token.0 as u32 as usize].as_mut();
+            flight.expect("its end was not taken yet").begun = Some(now);
+        }
     }
 
     fn start_next(&mut self, index: usize) {
@@ -282,7 +301,7 @@ impl<H: Io> Io for Scheduled<H> {
         let cost = if self.rank <= self.best { None } else { cost_of(&operation) };
         let (is_straight, life) = (cost.is_none(), self.life);
         let (bytes, work) = cost.unwrap_or_default();
-        let begun = is_straight.then(|| self.inner.now());
+        let begun = if is_straight { self.begun_now(disk) } else { None };
         let is_quick = operation.is_quick();
         let slot =
             self.insert(Flight { token, disk, begun, is_quick, is_straight, bytes, work, life });
@@ -366,6 +385,7 @@ impl<H: Io> Io for Scheduled<H> {
         let from = done.len();
         let deadline = if self.ended.is_empty() { deadline } else { Nanos::ZERO };
         self.inner.wait(deadline, done);
+        self.note_begun();
         self.take_ended(done, from);
         if !self.is_deferring {
             done.extend(self.ended.drain(..).map(|(_, end)| end));
@@ -422,7 +442,7 @@ impl<H: Host> Host for Scheduled<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::SimIo;
+    use crate::io::{OpenMode, RingIo, SimIo, open_disk};
     use layby_cache::schedule::BudgetLimits;
     use layby_types::Rng;
     use std::collections::BTreeSet;
@@ -516,6 +536,36 @@ mod tests {
         let mut done = Vec::new();
         while done.len() < 5 {
             io.wait(Nanos::NEVER, &mut done);
+        }
+    }
+
+    /// Goal: what waits in the host's own queue has not begun, so that its disk does not owe it.
+    /// Method: a ring that takes one operation of a disk at once, and three reads; where some are
+    /// left after a wait, the oldest that is owed has begun in that wait.
+    #[test]
+    fn what_the_host_holds_back_is_not_owed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mode = OpenMode { create_length: Some(DISK_BYTES), ..OpenMode::default() };
+        let opened = open_disk(&directory.path().join("disk"), mode).expect("there is room");
+        let Ok(mut ring) = RingIo::new(0) else { return };
+        ring.set_disk_flights_max(1);
+        let disk = ring.attach_disk(opened);
+        let mut io = Scheduled::new(ring, ScheduleLimits::DEFAULT);
+        let mut done = Vec::new();
+        for token in 0..3 {
+            let buffer = io.buffer(4096);
+            io.submit(Token(token), IoOperation::Read { disk, offset: 0, buffer });
+        }
+        let begun = |io: &Scheduled<RingIo>| {
+            io.flights.iter().flatten().filter(|flight| flight.begun.is_some()).count()
+        };
+        assert_eq!(begun(&io), 1, "the others wait");
+        while done.len() < 3 {
+            let before = io.now();
+            io.wait(Nanos::NEVER, &mut done);
+            let oldest = io.owed(disk).quick;
+            assert_eq!((begun(&io), oldest.is_some()), (1.min(3 - done.len()), done.len() < 3));
+            assert!(oldest.is_none_or(|oldest| oldest >= before), "{oldest:?} before {before:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Invariant: an id is free again only when its wait has ended. Cost: one system call per event.
 
 use super::super::events::empty;
-use super::super::{EventId, IoError, IoOperation};
+use super::super::{EventId, IoError};
 use super::{FileMark, RingIo, SLOT_NONE, entries};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -76,13 +76,6 @@ impl RingIo {
         match slot {
             Some(slot) => self.push(SLOT_NONE, entries::cancel(u64::from(slot))),
             None => self.events[id.0 as usize] = None,
-        }
-    }
-
-    /// Counts a wait in; other operations have nothing to do with events.
-    pub(super) fn note_wait(&mut self, slot: u32) {
-        if let IoOperation::Await { event } = self.flights.get_mut(slot).operation {
-            self.event_begins(event, slot);
         }
     }
 }

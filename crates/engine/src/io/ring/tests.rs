@@ -1,0 +1,91 @@
+//! A ring that is asked for more than it takes at once.
+
+use super::RingIo;
+use crate::io::{DiskId, Io, IoDone, IoOperation, OpenMode, Token, open_disk, run_alone};
+use layby_types::Nanos;
+
+const PAGE: usize = 4096;
+
+/// A ring with disks of two pages, each full of its number; `None` where there is no ring.
+struct Bench {
+    io: RingIo,
+    directory: tempfile::TempDir,
+    done: Vec<IoDone>,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        Some(Bench { io: RingIo::new(0).ok()?, directory, done: Vec::new() })
+    }
+
+    fn attach(&mut self, number: u8) -> DiskId {
+        let path = self.directory.path().join(format!("disk-{number}"));
+        let length = 2 * PAGE;
+        std::fs::write(&path, vec![number; length]).expect("a file");
+        let mode = OpenMode { create_length: Some(length as u64), ..OpenMode::default() };
+        self.io.attach_disk(open_disk(&path, mode).expect("the file"))
+    }
+
+    fn read(&mut self, token: u64, disk: DiskId, offset: u64, length: usize) {
+        let buffer = self.io.buffer(length);
+        self.io.submit(Token(token), IoOperation::Read { disk, offset, buffer });
+    }
+
+    fn write(&mut self, token: u64, disk: DiskId, durable: bool) {
+        let mut buffer = self.io.buffer(PAGE);
+        buffer.fill(token as u8);
+        self.io.submit(Token(token), IoOperation::Write { disk, offset: 0, buffer, durable });
+    }
+
+    /// Waits until so many have ended in all.
+    fn settle(&mut self, count: usize) {
+        while self.done.len() < count {
+            self.io.wait(Nanos::NEVER, &mut self.done);
+        }
+        assert_eq!(self.done.len(), count, "each operation ends once");
+    }
+}
+
+/// Goal: a shard takes more operations than any bound of the ring: each ends once, with its bytes.
+/// Method: 70,000 reads of a byte, of two disks, before the first wait.
+#[test]
+fn any_number_of_operations_may_be_submitted() {
+    const READS: u64 = 70_000;
+    let Some(mut bench) = Bench::new() else { return };
+    let disks = [bench.attach(1), bench.attach(2)];
+    for read in 0..READS {
+        bench.read(read, disks[(read % 2) as usize], read % 4096, 1);
+    }
+    bench.settle(READS as usize);
+    for done in &bench.done {
+        assert_eq!(done.result, Ok(1));
+        let bytes = done.buffer.as_ref().expect("a read's buffer");
+        assert_eq!(bytes[0], 1 + (done.token.0 % 2) as u8);
+    }
+    bench.done.sort_unstable_by_key(|done| done.token.0);
+    assert!(bench.done.iter().map(|done| done.token.0).eq(0..READS));
+}
+
+/// Goal: what waits begins in order, and when its disk is detached; another disk's operations do
+/// not wait for it. Method: a ring that takes one operation of a disk at once; writes to one page,
+/// of which the last one counts; then as many again, and the disk detached.
+#[test]
+fn what_waits_begins_in_order() {
+    let Some(mut bench) = Bench::new() else { return };
+    bench.io.set_disk_flights_max(1);
+    let (disk, other) = (bench.attach(1), bench.attach(2));
+    (0..100).for_each(|token| bench.write(token, disk, false));
+    assert!(bench.io.would_wait(disk) && !bench.io.would_wait(other));
+    bench.read(100, other, 0, PAGE);
+    bench.settle(101);
+    let order = bench.done.drain(..).map(|done| done.token.0).filter(|token| *token < 100);
+    assert!(order.eq(0..100), "in the order of their submission");
+    let buffer = bench.io.buffer(PAGE);
+    let read = run_alone(&mut bench.io, IoOperation::Read { disk, offset: 0, buffer });
+    assert_eq!(read.expect("a read").buffer.expect("its buffer")[0], 99);
+    (0..100).for_each(|token| bench.write(token, disk, false));
+    bench.io.detach_disk(disk);
+    bench.settle(100);
+    assert!(bench.done.iter().all(|done| done.result == Ok(PAGE)));
+}
