@@ -47,6 +47,8 @@ const SLOT_WAKER: u64 = u64::MAX;
 const SLOT_NONE: u64 = u64::MAX - 1;
 /// Attempts to get flights back from the kernel when a ring is dropped.
 const DRAIN_ROUNDS_MAX: usize = 1024;
+/// Attempts to hand over what is queued before a descriptor goes away.
+const FLUSH_ROUNDS_MAX: usize = 1024;
 
 struct Disk {
     files: Arc<OpenDisk>,
@@ -80,7 +82,8 @@ pub struct RingIo {
     events: Vec<Option<events::Event>>,
     flights: Flights,
     ready: Vec<IoDone>,
-    /// Disk entries queued since the last `enter`; sockets alone may wait for the next one.
+    /// Disk entries queued since the last `enter`, and all that it left; sockets alone may wait for
+    /// the next one.
     disk_entries: usize,
     blocking: Blocking,
     /// Bytes that what is submitted moves at once.
@@ -88,6 +91,8 @@ pub struct RingIo {
     lives: Lives,
     turns: Turns,
     kept: Vec<FileMark>,
+    /// Disks that were detached while the kernel refused queued entries that name their files.
+    stranded: Vec<Disk>,
     waker: Waker,
     waker_counter: Buffer,
     waker_mark: FileMark,
@@ -127,6 +132,7 @@ impl RingIo {
             lives: Lives::default(),
             turns: Turns::default(),
             kept: Vec::new(),
+            stranded: Vec::new(),
             waker,
             waker_counter,
             waker_mark,
@@ -434,11 +440,18 @@ impl RingIo {
         }
     }
 
-    /// Hands queued entries to the kernel before a descriptor they name goes away.
-    fn flush(&mut self) {
-        if self.kernel.queued() > 0 {
+    /// Hands queued entries to the kernel before a descriptor they name goes away; false where it
+    /// takes a part of them only, though asked again and again.
+    #[must_use]
+    fn flush(&mut self) -> bool {
+        for _ in 0..FLUSH_ROUNDS_MAX {
+            if self.kernel.queued() == 0 {
+                return true;
+            }
             self.enter(Nanos::ZERO);
+            self.kernel.make_room();
         }
+        self.kernel.queued() == 0
     }
 }
 
@@ -603,8 +616,11 @@ impl Io for RingIo {
 
     fn detach_disk(&mut self, disk: DiskId) {
         self.begin_all(disk);
-        self.flush();
+        let is_flushed = self.flush();
         let disk = self.disks[disk.0 as usize].take().expect("a disk is detached once");
+        if !is_flushed {
+            return self.stranded.push(disk);
+        }
         self.kernel.forget_file(disk.buffered);
         if let Some(direct) = disk.direct {
             self.kernel.forget_file(direct);
@@ -612,7 +628,7 @@ impl Io for RingIo {
     }
 
     fn close_socket(&mut self, socket: SocketId) {
-        self.flush();
+        let is_flushed = self.flush();
         let entry = self.socket(socket);
         assert!(!entry.closing, "a socket is closed once");
         entry.closing = true;
@@ -621,7 +637,10 @@ impl Io for RingIo {
         let first = entry.sends.len().min(1);
         let (mark, waiting) = (entry.mark, entry.sends.split_off(first));
         entry.in_flight -= waiting.len() as u32;
-        self.kernel.forget_file(mark);
+        // Else the number stays taken, since entries still to be handed over name it.
+        if is_flushed {
+            self.kernel.forget_file(mark);
+        }
         for slot in waiting {
             let flight = self.flights.remove(slot);
             self.ready.push(flight.end(Err(Errno::CANCELED.into())));

@@ -67,12 +67,14 @@ impl RingIo {
     }
 
     pub(super) fn forget_event(&mut self, id: EventId) {
-        self.flush();
+        let is_flushed = self.flush();
         let event = self.event(id);
         assert!(!event.closing, "an event is closed once");
         event.closing = true;
         let (mark, slot) = (event.mark, event.slot);
-        self.kernel.forget_file(mark);
+        if is_flushed {
+            self.kernel.forget_file(mark);
+        }
         match slot {
             Some(slot) => self.push(SLOT_NONE, entries::cancel(u64::from(slot))),
             None => self.events[id.0 as usize] = None,

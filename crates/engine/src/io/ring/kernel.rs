@@ -16,6 +16,7 @@ use rustix::io_uring::{
     IoringEnterFlags, IoringRegisterOp, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg,
     io_uring_ptr, io_uring_register, io_uring_rsrc_update,
 };
+use std::collections::VecDeque;
 use std::io::{Error, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::thread::ThreadId;
@@ -53,6 +54,11 @@ pub(super) struct Kernel {
     files: Vec<u32>,
     /// Whether the buffer arena is registered, as buffer 0.
     arena: bool,
+    /// Ends that were taken from the kernel's queue so that it has room, in order.
+    ends: VecDeque<(u64, i32)>,
+    /// Entries that one call hands over, at most: the kernel may take fewer than it is offered, and
+    /// a test has it do so.
+    pub(super) most: u32,
 }
 
 impl Kernel {
@@ -79,7 +85,9 @@ impl Kernel {
         let enabled = modes != Modes::Deferred;
         let granted = modes.name();
         ring.submission().sync();
-        Ok(Kernel { ring, enabled, number: None, issuer: None, granted, files, arena: false })
+        let (number, issuer, arena, ends) = (None, None, false, VecDeque::new());
+        let most = u32::MAX;
+        Ok(Kernel { ring, enabled, number, issuer, granted, files, arena, ends, most })
     }
 
     /// Pins the buffer arena; refusal (a small locked-memory limit) only costs speed.
@@ -139,11 +147,21 @@ impl Kernel {
 
     /// Whether the kernel has ends that were not taken.
     pub(super) fn has_ends(&mut self) -> bool {
-        self.deferred() || !self.ring.completion().is_empty()
+        !self.ends.is_empty() || self.deferred() || !self.ring.completion().is_empty()
+    }
+
+    /// Sets ends aside, for their owner to take later: a kernel that has no room for further ones
+    /// may refuse entries.
+    pub(super) fn make_room(&mut self) {
+        let ends = self.ring.completion().map(|end| (end.user_data(), end.result()));
+        self.ends.extend(ends);
     }
 
     /// The next end: slot and result.
     pub(super) fn next_end(&mut self) -> Option<(u64, i32)> {
+        if let Some(end) = self.ends.pop_front() {
+            return Some(end);
+        }
         let end = self.ring.completion().next()?;
         Some((end.user_data(), end.result()))
     }
@@ -151,6 +169,8 @@ impl Kernel {
     /// Submits, then waits for an end for at most `span`: zero never waits.
     pub(super) fn enter(&mut self, span: Nanos) -> Entered {
         self.enable();
+        // Nothing is waited for where there is an end already.
+        let span = if self.ends.is_empty() { span } else { Nanos::ZERO };
         let mut flags = IoringEnterFlags::empty();
         if span > Nanos::ZERO || self.deferred() {
             flags |= IoringEnterFlags::GETEVENTS;
@@ -166,7 +186,7 @@ impl Kernel {
     }
 
     fn enter_kernel(&mut self, span: Nanos, flags: IoringEnterFlags) -> Result<u32, Errno> {
-        let queued = self.queued() as u32;
+        let queued = (self.queued() as u32).min(self.most);
         let ring = self.number.unwrap_or(self.ring.as_raw_fd());
         // SAFETY: the descriptor or number lives as long as `self`, and `flags` says which it is.
         let ring = unsafe { BorrowedFd::borrow_raw(ring) };

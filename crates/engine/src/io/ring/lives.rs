@@ -45,8 +45,10 @@ impl RingIo {
                 disk.files.hints.tell(&disk.files.buffered, life);
             }
         }
-        self.disk_entries = 0;
-        self.kernel.enter(span)
+        let entered = self.kernel.enter(span);
+        // The kernel may have taken a part of them.
+        self.disk_entries = self.kernel.queued();
+        entered
     }
 
     /// Queues an entry; what names a life is queued next after `stream_for`.
@@ -54,6 +56,7 @@ impl RingIo {
         let entry = entry.user_data(slot);
         while !self.kernel.try_push(&entry) {
             self.enter(Nanos::ZERO);
+            self.kernel.make_room();
         }
     }
 

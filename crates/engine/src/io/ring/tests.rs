@@ -1,4 +1,4 @@
-//! A ring that is asked for more than it takes at once.
+//! A ring that is asked for more than it takes, and a kernel that takes less than it is offered.
 
 use super::RingIo;
 use crate::io::{DiskId, Io, IoDone, IoOperation, OpenMode, Token, open_disk, run_alone};
@@ -88,4 +88,28 @@ fn what_waits_begins_in_order() {
     bench.io.detach_disk(disk);
     bench.settle(100);
     assert!(bench.done.iter().all(|done| done.result == Ok(PAGE)));
+}
+
+/// Goal: a number of a detached disk is given to no other while an entry that names it is still to
+/// be handed over. Method: a kernel that takes an entry at a time, and one that takes none until
+/// the next disk is attached; reads of the first disk, which must have its bytes.
+#[test]
+fn a_detached_disk_keeps_its_number_while_it_is_named() {
+    for most in [1, 0] {
+        let Some(mut bench) = Bench::new() else { return };
+        let disk = bench.attach(1);
+        (0..3).for_each(|token| bench.read(token, disk, 0, PAGE));
+        bench.io.kernel.most = most;
+        bench.io.detach_disk(disk);
+        let other = bench.attach(2);
+        bench.io.kernel.most = u32::MAX;
+        bench.read(3, other, 0, PAGE);
+        bench.settle(4);
+        for done in &bench.done {
+            assert_eq!(done.result, Ok(PAGE), "{most}");
+            let expected = if done.token.0 < 3 { 1 } else { 2 };
+            let bytes = done.buffer.as_ref().expect("a read's buffer");
+            assert!(bytes.iter().all(|byte| *byte == expected), "{most}: {:?}", done.token);
+        }
+    }
 }
