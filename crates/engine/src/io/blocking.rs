@@ -196,7 +196,10 @@ fn work(shared: &Shared) {
             let outcome = perform(&disk, &mut flight.operation);
             let (result, extents) = match outcome {
                 Ok((bytes, extents)) => (Ok(bytes), extents),
-                Err(errno) => (Err(errno.into()), Vec::new()),
+                Err(errno) => {
+                    flight.is_syncing = has_failed_in_sync(&disk, &flight.operation);
+                    (Err(errno.into()), Vec::new())
+                }
             };
             let mut done = flight.end(result);
             done.extents = extents;
@@ -300,6 +303,13 @@ fn write(disk: &OpenDisk, offset: u64, bytes: &[u8], durable: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Whether it is a durable write that failed in its sync: repeated without one, it ends well. The
+/// kernel has told of what it could not write by then, and does not tell the next sync of it.
+fn has_failed_in_sync(disk: &OpenDisk, operation: &IoOperation) -> bool {
+    let IoOperation::Write { offset, buffer, durable: true, .. } = operation else { return false };
+    write(disk, *offset, buffer, false).is_ok()
 }
 
 /// The ways to zero a range, best first; [`zero_by_writing`] is the last resort.
@@ -420,6 +430,40 @@ mod tests {
             tokens.sort_unstable();
             assert_eq!(tokens, [0, 1, 2, 3, 4, 5, 6, 7]);
             assert!(done.iter().all(|done| done.result == expected), "{done:?}");
+        }
+    }
+
+    /// Goal: where a durable write fails in its sync, its end says so; where it fails by itself, it
+    /// does not. Method: a file of the kernel's that takes writes and no syncs, and refuses what is
+    /// no number; it is given what it holds.
+    #[test]
+    fn a_durable_write_says_whether_its_sync_failed() {
+        const PATH: &str = "/proc/self/oom_score_adj";
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mode = OpenMode { create_length: Some(4096), ..OpenMode::default() };
+        let mut disk = open_disk(&directory.path().join("disk"), mode).expect("there is room");
+        let number = std::fs::read(PATH).expect("each process has one");
+        let file = std::fs::File::options().write(true).open(PATH).expect("it is ours");
+        disk.buffered = file.into();
+        let disk = Arc::new(disk);
+        let mut blocking = Blocking::begin(Waker::flag_only()).expect("a thread");
+        for (bytes, durable, result, is_sync_failed) in [
+            (&number[..], true, Err(Errno::OPNOTSUPP.into()), true),
+            (b"none", true, Err(Errno::OPNOTSUPP.into()), false),
+            (b"none", false, Err(Errno::INVAL.into()), false),
+            (&number[..], false, Ok(number.len()), false),
+        ] {
+            let mut buffer = crate::io::Buffer::zeroed(bytes.len());
+            buffer.copy_from_slice(bytes);
+            let disk_id = crate::io::DiskId(0);
+            let write = IoOperation::Write { disk: disk_id, offset: 0, buffer, durable };
+            blocking.start(disk.clone(), Flight::new(Token(1), write));
+            let mut done = Vec::new();
+            while done.is_empty() {
+                blocking.reap(&mut done);
+                std::thread::yield_now();
+            }
+            assert_eq!((done[0].result, done[0].is_sync_failed), (result, is_sync_failed));
         }
     }
 }

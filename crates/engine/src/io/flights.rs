@@ -23,14 +23,18 @@ pub(super) struct Flight {
     pub(super) life: Option<WriteLife>,
     /// Its entry in the kernel's hands names a write stream.
     pub(super) is_streamed: bool,
-    /// All of it is written, and is being made durable.
+    /// All of it is written, and is being made durable; or that is what failed.
     pub(super) is_syncing: bool,
+    /// A durable write failed so. It is repeated without its sync: where that ends well, the sync
+    /// is what failed.
+    pub(super) refused: Option<IoError>,
 }
 
 impl Flight {
     pub(super) fn new(token: Token, operation: IoOperation) -> Self {
         let (piece, life, is_streamed, is_syncing) = (usize::MAX, None, false, false);
-        Flight { token, operation, moved: 0, retreats: 0, piece, life, is_streamed, is_syncing }
+        let (moved, retreats, refused) = (0, 0, None);
+        Flight { token, operation, moved, retreats, piece, life, is_streamed, is_syncing, refused }
     }
 
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {

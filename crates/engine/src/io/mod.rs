@@ -128,8 +128,9 @@ pub struct IoDone {
     pub buffer: Option<Buffer>,
     /// The answer of [`IoOperation::Extents`], empty otherwise.
     pub extents: Vec<DiskExtent>,
-    /// A durable write failed in the sync that made it durable. The kernel tells of what it could
-    /// not write once: no later sync says that other writes before this end are lost.
+    /// A durable write failed, and its sync seems to be what failed: the same write without one
+    /// ended well. The kernel tells of what it could not write once: no later sync says that other
+    /// writes before this end are lost.
     pub is_sync_failed: bool,
 }
 

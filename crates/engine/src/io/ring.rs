@@ -251,7 +251,8 @@ impl RingIo {
                 let until = buffer.len().min(moved.saturating_add(piece));
                 let (at, rest) = (*offset + moved as u64, &buffer[moved..until]);
                 let mark = disk(id).mark(at, rest.len(), retreats);
-                lives::named(entries::write(mark, at, rest, *durable, registered), stream)
+                let durable = *durable && flight.refused.is_none();
+                lives::named(entries::write(mark, at, rest, durable, registered), stream)
             }
             IoOperation::Sync { disk: id } => entries::sync(disk(id).buffered),
             IoOperation::Zero { disk: id, offset, length, keep_allocated } => {
@@ -348,6 +349,10 @@ impl RingIo {
             }
             IoOperation::Write { disk, buffer, durable, .. } => {
                 let whole = moved == buffer.len();
+                if let (true, Some(error)) = (whole, flight.refused) {
+                    flight.is_syncing = true;
+                    return Step::End(Err(error));
+                }
                 let disk = self.disks[disk.0 as usize].as_ref();
                 // Its asynchronous direct writes end without the sync that they ask for.
                 flight.is_syncing =
@@ -377,7 +382,13 @@ impl RingIo {
                 flight.retreats = 1;
                 Step::Again
             }
-            _ => Step::End(Err(errno.into())),
+            IoOperation::Write { durable: true, .. }
+                if flight.refused.is_none() && !flight.is_syncing =>
+            {
+                flight.refused = Some(errno.into());
+                Step::Again
+            }
+            _ => Step::End(Err(flight.refused.unwrap_or(errno.into()))),
         }
     }
 

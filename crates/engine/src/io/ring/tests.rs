@@ -3,6 +3,7 @@
 use super::RingIo;
 use crate::io::{DiskId, Io, IoDone, IoOperation, OpenMode, Token, open_disk, run_alone};
 use layby_types::Nanos;
+use rustix::io::Errno;
 
 const PAGE: usize = 4096;
 
@@ -44,6 +45,17 @@ impl Bench {
             self.io.wait(Nanos::NEVER, &mut self.done);
         }
         assert_eq!(self.done.len(), count, "each operation ends once");
+    }
+
+    /// Takes the kernel's next end, which is said to have been this error.
+    fn fail(&mut self, errno: Errno) {
+        let (slot, _) = loop {
+            self.io.enter(Nanos::NEVER);
+            if let Some(end) = self.io.kernel.next_end() {
+                break end;
+            }
+        };
+        self.io.on_flight(slot as u32, -errno.raw_os_error(), &mut self.done);
     }
 }
 
@@ -111,5 +123,28 @@ fn a_detached_disk_keeps_its_number_while_it_is_named() {
             let bytes = done.buffer.as_ref().expect("a read's buffer");
             assert!(bytes.iter().all(|byte| *byte == expected), "{most}: {:?}", done.token);
         }
+    }
+}
+
+/// Goal: where the sync of a durable write fails, its end says so, since the kernel does not tell
+/// the next sync; where the write itself fails, it does not. Method: an error in the place of the
+/// kernel's answer, then the kernel's answer to the repetition, or an error again; and a write that
+/// is not durable, which nothing repeats.
+#[test]
+fn a_durable_write_says_whether_its_sync_failed() {
+    for (durable, is_repeated_well) in [(true, true), (true, false), (false, false)] {
+        let Some(mut bench) = Bench::new() else { return };
+        let disk = bench.attach(1);
+        bench.write(7, disk, durable);
+        bench.fail(Errno::IO);
+        assert_eq!(bench.done.is_empty(), durable, "it is repeated where it may be the sync");
+        if durable && !is_repeated_well {
+            bench.fail(Errno::NOSPC);
+        }
+        bench.settle(1);
+        let done = &bench.done[0];
+        assert_eq!(done.result, Err(Errno::IO.into()), "the first error counts");
+        assert_eq!(done.is_sync_failed, is_repeated_well);
+        assert!(done.buffer.is_some());
     }
 }
