@@ -1,13 +1,15 @@
 //! A virtual machine's disk driver and its monitor, in one: vhost-user-blk from the other side.
 //!
-//! How: guest memory is an unlinked file that both sides map or read; the messages are those of the
+//! How: guest memory is a memfd that both sides map or read; the messages are those of the
 //! `vhost` crate's frontend, the rings are written by hand, so that a test can write them wrong.
 //! Invariant: what the node answers is found in the used ring and nowhere else.
 //! Cost: a file read per look. Not for: speed.
 
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, memfd_create};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -34,6 +36,7 @@ const REQUEST_BYTES: u64 = 0x8000;
 /// Messages' numbers, and the version in each header.
 const GET_FEATURES: u32 = 1;
 const GET_VRING_BASE: u32 = 11;
+const SET_VRING_ENABLE: u32 = 18;
 const MESSAGE_VERSION: u32 = 1;
 /// Longest that the node may be silent to a message.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
@@ -81,8 +84,7 @@ impl Guest {
     /// When the system has no memory for it.
     #[must_use]
     pub fn new(queues: usize) -> Guest {
-        let memory = tempfile::tempfile().expect("a folder for temporary files");
-        memory.set_len(QUEUE_BYTES * queues as u64).expect("room");
+        let memory = memory_file(QUEUE_BYTES * queues as u64);
         let queue = |index: usize| {
             let base = QUEUE_BYTES * index as u64;
             let [kick, call] = [(); 2].map(|()| EventFd::new(EFD_CLOEXEC).expect("a descriptor"));
@@ -225,6 +227,28 @@ impl Guest {
         frontend.remove_mem_region(&memory_region(at, bytes, memory))
     }
 
+    /// Whether a write to a queue's call descriptor may wait, which the node shares.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn set_calls_blocking(&self, queue: usize, is_blocking: bool) {
+        let event = duplicate(&self.queues[queue].call);
+        let mode = if is_blocking { OFlags::empty() } else { OFlags::NONBLOCK };
+        rustix::fs::fcntl_setfl(event, mode).expect("our own descriptor");
+    }
+
+    /// Fills the counter of a queue's call descriptor, so that another write would wait.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn fill_calls(&self, queue: usize) {
+        let call = &self.queues[queue].call;
+        while is_readable(call, 0) {
+            call.read().expect("there is something to read");
+        }
+        call.write(u64::MAX - 1).expect("an empty counter has room");
+    }
+
     /// Leaves without a word.
     pub fn disconnect(&mut self) {
         (self.frontend, self.socket) = (None, None);
@@ -239,6 +263,16 @@ impl Guest {
         let [stopped, base] = exchange(socket, &[GET_VRING_BASE, MESSAGE_VERSION, 8, queue, 0]);
         assert_eq!(stopped, queue);
         base
+    }
+
+    /// Disables a queue, as monitors may before they stop it, and does not wait for the answer.
+    ///
+    /// # Panics
+    /// When the message cannot be sent.
+    pub fn ask_disable(&mut self, queue: u32) {
+        let message = [SET_VRING_ENABLE, MESSAGE_VERSION, 8, queue, 0].map(u32::to_le_bytes);
+        let socket = self.socket.as_mut().expect("connected");
+        socket.write_all(message.as_flattened()).expect("the socket takes it");
     }
 
     /// Asks for the stop of a queue and dies before the answer.
@@ -424,7 +458,7 @@ impl Guest {
     }
 
     /// With the event index: the next answer is worth a call.
-    fn ask_for_calls(&self, queue: usize) {
+    pub fn ask_for_calls(&self, queue: usize) {
         let GuestQueue { base, used, .. } = self.queues[queue];
         self.put(base + AVAILABLE + 4 + 2 * u64::from(ENTRIES), &used.to_le_bytes());
     }
@@ -504,13 +538,52 @@ impl GuestQueue {
     }
 }
 
+/// Memory of so many bytes that can be shared, and cut.
+///
+/// # Panics
+/// When the system has none.
+#[must_use]
+pub fn memory_file(bytes: u64) -> File {
+    let made = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let file = File::from(made.expect("memory"));
+    file.set_len(bytes).expect("room");
+    file
+}
+
+/// The same of huge pages, sealed against being cut; it may be that the host has none for it. None
+/// where the kernel knows no huge pages.
+///
+/// # Panics
+/// When the system refuses otherwise.
+#[must_use]
+pub fn huge_memory_file(bytes: u64) -> Option<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let made = memfd_create("guest", flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
+    let file = File::from(made.ok()?);
+    file.set_len(bytes).expect("room");
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("it may be sealed");
+    Some(file)
+}
+
+/// The descriptor once more: its crate lends none.
+fn duplicate(event: &EventFd) -> OwnedFd {
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("this process lives");
+    let flags = PidfdGetfdFlags::empty();
+    pidfd_getfd(own, event.as_raw_fd(), flags).expect("a process may have its own")
+}
+
 /// Waits until an event descriptor has something, for at most a tenth of a second, and takes it.
 fn wait(event: &EventFd) {
-    let epoll = Epoll::new().expect("a descriptor");
-    let wanted = EpollEvent::new(EventSet::IN, 0);
-    epoll.ctl(ControlOperation::Add, event.as_raw_fd(), wanted).expect("it can be waited for");
-    if epoll.wait(100, &mut [EpollEvent::default()]).is_ok_and(|count| count == 1) {
+    if is_readable(event, 100) {
         // Only this thread reads, so that there is something.
         let _ = event.read();
     }
+}
+
+/// Whether an event descriptor has something within so many milliseconds.
+fn is_readable(event: &EventFd, within: i32) -> bool {
+    let epoll = Epoll::new().expect("a descriptor");
+    let wanted = EpollEvent::new(EventSet::IN, 0);
+    epoll.ctl(ControlOperation::Add, event.as_raw_fd(), wanted).expect("it can be waited for");
+    epoll.wait(within, &mut [EpollEvent::default()]).is_ok_and(|count| count == 1)
 }

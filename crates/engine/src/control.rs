@@ -5,11 +5,13 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
+mod call;
+
+pub use call::CallEvent;
+
 use crate::backing::{PartPlan, RemoteBacking};
 use crate::core::ClassLatency;
-use crate::io::{
-    DeviceLoad, HintState, Host, IoError, OperationKind, SocketId, Waker, check_event,
-};
+use crate::io::{DeviceLoad, HintState, Host, IoError, OperationKind, SocketId, Waker};
 use crate::link::{FarEnd, NearEnd};
 use crate::store::{DeviceFailure, Reached};
 use hdrhistogram::Histogram;
@@ -18,13 +20,11 @@ use layby_cache::schedule::Rank;
 use layby_cache::throttle::{LimitPlan, Waits};
 use layby_cache::{CacheSpec, DestageFault, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, GuestRing, Nanos, Operation, VolumeId};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a volume's blocks live for good.
 #[derive(Clone, Debug)]
@@ -147,55 +147,6 @@ pub struct GuestQueue {
     pub call: CallEvent,
     /// Who it is, for the log.
     pub peer: String,
-}
-
-/// The event descriptor by which a guest hears of answers; its monitor may change it at any time.
-#[derive(Clone, Debug, Default)]
-pub struct CallEvent(Arc<Mutex<Option<Call>>>);
-
-#[derive(Debug)]
-struct Call {
-    event: OwnedFd,
-    /// A write could wait for the guest to read. The mode is the monitor's too, and stays.
-    is_blocking: bool,
-}
-
-impl CallEvent {
-    /// Uses `event` from now on, and signals it, since an answer may have been missed meanwhile;
-    /// `None` for a guest that looks by itself.
-    ///
-    /// # Errors
-    /// The system's error where the descriptor is no eventfd.
-    pub fn set(&self, event: Option<OwnedFd>) -> Result<(), IoError> {
-        let call = event.map(|event| {
-            check_event(&event)?;
-            let is_blocking = !rustix::fs::fcntl_getfl(&event)?.contains(OFlags::NONBLOCK);
-            Ok::<_, IoError>(Call { event, is_blocking })
-        });
-        *self.lock() = call.transpose()?;
-        self.signal();
-        Ok(())
-    }
-
-    /// Tells the guest that there are answers.
-    pub fn signal(&self) {
-        let call = self.lock();
-        let Some(Call { event, is_blocking }) = &*call else { return };
-        // A full counter means that the guest has been told and has not looked yet.
-        if !is_blocking || takes_more(event) {
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Call>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether a write to an event descriptor ends at once.
-fn takes_more(event: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(event, PollFlags::OUT)];
-    rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
 }
 
 /// Called with a command's result on the shard's thread; it must not block.

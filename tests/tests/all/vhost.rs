@@ -1,6 +1,6 @@
 //! Virtual machines' disks over vhost-user, against a driver of our own.
 
-use layby_tests::guest::{DATA_BYTES, Data, Guest, REQUESTS_MAX, kind};
+use layby_tests::guest::{DATA_BYTES, Data, Guest, REQUESTS_MAX, kind, memory_file};
 use layby_tests::{Connection, Node, Options, Request, layby, number, seed, small_levels};
 use layby_types::Rng;
 use std::os::unix::fs::FileExt as _;
@@ -11,6 +11,8 @@ use tempfile::TempDir;
 const BLOCK: usize = 4096;
 /// Where a guest has memory that was plugged in.
 const PLUGGED: u64 = 1 << 32;
+/// Looks for an answer, with a read in between.
+const LOOKS_MAX: usize = 100_000;
 
 fn node(options: &Options) -> (TempDir, PathBuf, Node) {
     let dir = TempDir::new().expect("a temporary directory");
@@ -170,7 +172,7 @@ fn memory_comes_and_goes() {
     node.volume_create("maps", "16MiB", "normal");
     let mut guest = Guest::new(1);
     guest.connect(&home.join("vhost/maps.sock"));
-    let more = tempfile::tempfile().expect("a folder for temporary files");
+    let more = memory_file(2 * BLOCK as u64);
     more.write_all_at(&[5; 2 * BLOCK], 0).expect("room");
     let write = |guest: &mut Guest| {
         guest.request(0, 0, kind::OUT, 0, Data::Out(&[1; BLOCK]));
@@ -361,6 +363,36 @@ fn bad_guests_harm_nobody() {
     guest.connect(&socket);
     assert_eq!(guest.ask(kind::OUT, 0, Data::Out(&[7; BLOCK])).0, 0);
     assert!(node.stderr().contains("descriptor"), "the log says why: {}", node.stderr());
+    node.stop();
+}
+
+/// Goal: a monitor whose call descriptor has no room holds up no volume of the shard, and no stop.
+/// Method: a descriptor that does not block when the node is given it, and does when it is full; a
+/// request, after which an NBD client of the same shard is answered and the node stops.
+#[test]
+fn a_call_without_room_holds_up_no_shard() {
+    let mut options = small_levels();
+    *options.config.as_mut().expect("small levels are configured") += "\n[node]\nshards = 1\n";
+    let (_dir, home, node) = node(&options);
+    node.volume_create("maps", "16MiB", "normal");
+    node.volume_create("other", "16MiB", "normal");
+    let mut guest = Guest::new(1);
+    guest.set_calls_blocking(0, false);
+    guest.connect(&home.join("vhost/maps.sock"));
+    let mut nbd = Connection::open(&node.socket(), "other").expect("NBD is served beside");
+    guest.fill_calls(0);
+    guest.set_calls_blocking(0, true);
+    for slot in 0..4 {
+        guest.ask_for_calls(0);
+        guest.request(0, slot, kind::OUT, sector(u64::from(slot)), Data::Out(&[7; BLOCK]));
+        guest.kick(0);
+        let answered = (0..LOOKS_MAX).find_map(|_| {
+            assert_eq!(read_nbd(&mut nbd, 4096), vec![0; 4096]);
+            Some(guest.answers_now(0)).filter(|answers| !answers.is_empty())
+        });
+        assert_eq!(answered, Some(vec![(slot, 0)]));
+    }
+    assert_eq!(guest.stop_queue(0), 4);
     node.stop();
 }
 
