@@ -506,6 +506,7 @@ fn a_dropped_io_closes_its_sockets() {
 #[test]
 fn events_end_their_waits() {
     use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsRawFd as _;
     let tell = |peer: &std::os::fd::OwnedFd| {
         assert_eq!(rustix::io::write(peer, &1u64.to_ne_bytes()), Ok(8));
     };
@@ -515,6 +516,11 @@ fn events_end_their_waits() {
         let event = io.attach_event(peer.try_clone().unwrap()).unwrap();
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert!(io.attach_event(ours.into()).is_err(), "a socket is no event");
+        let semaphore = eventfd(9, flags | EventfdFlags::SEMAPHORE).unwrap();
+        let facts = format!("/proc/self/fdinfo/{}", semaphore.as_raw_fd());
+        // Kernels before 6.5 do not tell.
+        let is_told = std::fs::read_to_string(facts).unwrap().contains("eventfd-semaphore");
+        assert!(io.attach_event(semaphore).is_err() || !is_told, "one read would not empty it");
         let mut done = Vec::new();
         for round in 0..3 {
             io.submit(Token(round), IoOperation::Await { event });

@@ -16,6 +16,16 @@ pub(crate) fn check(file: &OwnedFd) -> Result<(), IoError> {
     if is_event { Ok(()) } else { Err(Errno::INVAL.into()) }
 }
 
+/// The same, and refuses a semaphore: a read takes one off its counter, so that one write could keep
+/// a shard at it for as good as ever. Kernels before 6.5 do not say which eventfds are semaphores.
+pub(super) fn check_awaited(file: &OwnedFd) -> Result<(), IoError> {
+    check(file)?;
+    let facts = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+    let facts = std::fs::read_to_string(facts).unwrap_or_default();
+    let says = |line: &str| line.strip_prefix("eventfd-semaphore:").map(str::trim) == Some("1");
+    if facts.lines().any(says) { Err(Errno::INVAL.into()) } else { Ok(()) }
+}
+
 /// Sets the counter to zero; that it was zero already is as good.
 pub(super) fn empty(file: &OwnedFd) {
     let mut count = [0; 8];

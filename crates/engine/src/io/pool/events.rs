@@ -21,9 +21,9 @@ impl PoolIo {
     /// Takes an event descriptor over.
     ///
     /// # Errors
-    /// `EINVAL` for another kind of descriptor; the system's error where the epoll set is full.
+    /// `EINVAL` for a semaphore, or another kind of descriptor; the system's error where the epoll set is full.
     pub fn attach_event(&mut self, file: OwnedFd) -> Result<EventId, IoError> {
-        events::check(&file)?;
+        events::check_awaited(&file)?;
         let vacant = self.events.iter().position(Option::is_none);
         let index = vacant.unwrap_or(self.events.len());
         let data = epoll::EventData::new_u64(MARK_EVENT | index as u64);

@@ -25,9 +25,9 @@ impl RingIo {
     /// Takes an event descriptor over.
     ///
     /// # Errors
-    /// `EINVAL` for another kind of descriptor.
+    /// `EINVAL` for a semaphore, or another kind of descriptor.
     pub fn attach_event(&mut self, file: OwnedFd) -> Result<EventId, IoError> {
-        super::super::events::check(&file)?;
+        super::super::events::check_awaited(&file)?;
         let mark = self.kernel.register_file(file.as_fd());
         let event = Some(Event { file, mark, slot: None, closing: false });
         let vacant = self.events.iter().position(Option::is_none);
