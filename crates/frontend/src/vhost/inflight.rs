@@ -5,13 +5,15 @@
 //! monitor keeps it and hands it to the node's next life.
 //! Invariant: whenever the process is killed, the flags and the used ring together tell exactly
 //! which requests the guest still waits for. Stores of one processor are seen in their order by
-//! whoever reads after its end, so plain release stores are enough.
+//! whoever reads after its end, so plain release stores are enough. Where a page of it cannot be had,
+//! the handler of that signal raises [`Inflight::cut`], and no ring takes or answers a request
+//! afterwards.
 //! Cost: four stores per request. Not for: crashes of the host, with which the guest is gone too.
 
 use std::fmt;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 /// Bytes before the entries of a queue: features, version, entries, last answered, used index.
@@ -54,6 +56,7 @@ fn refused<T>(cause: impl fmt::Display) -> Result<T, InflightError> {
 #[derive(Clone)]
 pub struct Inflight {
     region: Arc<MmapRegion<()>>,
+    is_cut: Arc<AtomicBool>,
     queues: u16,
     entries: u16,
 }
@@ -90,9 +93,24 @@ impl Inflight {
             return refused("it lies behind the end of its file");
         }
         match MmapRegion::from_file(FileOffset::new(file, offset), bytes) {
-            Ok(region) => Ok(Inflight { region: Arc::new(region), queues, entries }),
+            Ok(region) => {
+                let (region, is_cut) = (Arc::new(region), Arc::default());
+                Ok(Inflight { region, is_cut, queues, entries })
+            }
             Err(cause) => refused(cause),
         }
+    }
+
+    /// What is raised when a page of the region cannot be had.
+    #[must_use]
+    pub fn cut(&self) -> &Arc<AtomicBool> {
+        &self.is_cut
+    }
+
+    /// The region as it is mapped.
+    #[must_use]
+    pub fn mapping(&self) -> &Arc<MmapRegion<()>> {
+        &self.region
     }
 
     /// The part of queue `index`, which has `entries` entries.
@@ -104,7 +122,8 @@ impl Inflight {
             return refused("it was made for fewer queues or entries");
         }
         let base = usize::from(index) * queue_bytes(self.entries);
-        let own = QueueInflight { region: Arc::clone(&self.region), base, entries, order: 0 };
+        let (region, is_cut) = (Arc::clone(&self.region), Arc::clone(&self.is_cut));
+        let own = QueueInflight { region, is_cut, base, entries, order: 0 };
         match (own.load::<u16>(AT_VERSION), own.load::<u16>(AT_ENTRIES)) {
             (0, _) => Ok(own),
             (VERSION, stored) if stored == entries => Ok(own),
@@ -121,6 +140,7 @@ fn queue_bytes(entries: u16) -> usize {
 /// One queue's part.
 pub(super) struct QueueInflight {
     region: Arc<MmapRegion<()>>,
+    is_cut: Arc<AtomicBool>,
     base: usize,
     entries: u16,
     /// The order of the next request.
@@ -144,6 +164,11 @@ impl QueueInflight {
         owed.sort_unstable();
         self.order = owed.last().map_or(0, |(order, _)| order.wrapping_add(1));
         owed.into_iter().map(|(_, head)| head).collect()
+    }
+
+    /// Whether what is read of the region is none of it any more.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
     }
 
     /// Takes the flags off what the used ring shows as answered already.

@@ -91,6 +91,7 @@ fn broken<T>(reason: &'static str) -> Result<T, SessionError> {
     Err(SessionError { reason })
 }
 
+const INFLIGHT_CUT: &str = "the in-flight region has lost its memory";
 const GONE: SessionError = SessionError { reason: "a ring lies outside of the guest's memory" };
 
 impl BlockRing {
@@ -121,6 +122,9 @@ impl BlockRing {
         }
         let mut region = inflight.map(|i| i.queue(plan.index, plan.entries)).transpose()?;
         let owed = region.as_mut().map(|region| region.recover(used));
+        if region.as_ref().is_some_and(QueueInflight::is_cut) {
+            return Err(InflightError { cause: INFLIGHT_CUT.to_owned() });
+        }
         let base = owed.as_ref().map_or(plan.base, |owed| used.wrapping_add(owed.len() as u16));
         queue.set_next_used(used);
         queue.set_next_avail(base);
@@ -323,7 +327,13 @@ impl BlockRing {
     }
 
     fn check_memory(&self) -> Result<(), SessionError> {
-        if self.ram.is_cut() { broken("a file of the guest's memory was cut") } else { Ok(()) }
+        if self.ram.is_cut() {
+            return broken("a file of the guest's memory was cut");
+        }
+        match &self.inflight {
+            Some(region) if region.is_cut() => broken(INFLIGHT_CUT),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the guest wants no interrupt, where it does not say so by index.
@@ -351,6 +361,7 @@ impl GuestRing for BlockRing {
                 if let Some(region) = self.inflight.as_mut().filter(|_| !is_marked) {
                     region.on_taken(head);
                 }
+                self.check_memory()?;
                 self.held[usize::from(head)].is_held = true;
                 Ok(Taken::Call(call))
             }

@@ -4,6 +4,7 @@ use super::*;
 use layby_types::{BlockSize, Call, ErrorKind, GuestRing, Operation, Rng, Taken};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const RAM_BYTES: u64 = 1 << 20;
 const ENTRIES: u16 = 16;
@@ -44,6 +45,14 @@ impl Driver {
     }
 
     fn ring(&self) -> BlockRing {
+        self.try_ring(&self.inflight()).unwrap()
+    }
+
+    fn inflight(&self) -> Inflight {
+        Inflight::map(self.region.try_clone().unwrap(), 0, 1, ENTRIES).unwrap()
+    }
+
+    fn try_ring(&self, inflight: &Inflight) -> Result<BlockRing, InflightError> {
         let region = RamRegion {
             guest: 0,
             monitor: MONITOR,
@@ -63,9 +72,7 @@ impl Driver {
             event_index: true,
             guest_flushes: true,
         };
-        let region = self.region.try_clone().unwrap();
-        let inflight = Inflight::map(region, 0, 1, ENTRIES).unwrap();
-        BlockRing::new(ram, Arc::new(self.disk.clone()), &plan, Some(&inflight)).unwrap()
+        BlockRing::new(ram, Arc::new(self.disk.clone()), &plan, Some(inflight))
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
@@ -303,6 +310,24 @@ fn broken_guests_break_their_queue() {
     driver.offer(0);
     let error = ring.take(&mut Vec::new()).expect_err("it is not answered yet");
     assert!(error.reason.contains("not answered"), "{}", error.reason);
+}
+
+/// Goal: a ring whose in-flight region is lost takes and answers nothing more, and none begins with
+/// such a region. Method: the flag is raised between a request that was taken and its answer.
+#[test]
+fn a_lost_region_breaks_its_rings() {
+    let mut driver = Driver::new();
+    let inflight = driver.inflight();
+    let mut ring = driver.try_ring(&inflight).unwrap();
+    driver.request(0, 0, 0, 512, false);
+    let call = take(&mut ring, &mut Vec::new());
+    driver.request(3, 0, 0, 512, false);
+    inflight.cut().store(true, Ordering::SeqCst);
+    let error = ring.take(&mut Vec::new()).expect_err("its mark would be lost");
+    assert!(error.reason.contains("in-flight region"), "{}", error.reason);
+    ring.finish(&call, Ok(())).expect_err("its mark is lost");
+    let refused = driver.try_ring(&inflight).map(drop).expect_err("what it owed is not known");
+    assert!(refused.cause.contains("in-flight region"), "{refused}");
 }
 
 /// Goal: data outside of the guest's memory, and too much of it, is an error of the request alone.
