@@ -4,8 +4,9 @@
 //! are on counts and bytes; how long others wait beside them is measured by hand, see
 //! docs/security.md.
 
-use layby_tests::guest::{Data, Guest, kind};
+use layby_tests::guest::{Data, Guest, huge_memory_file, kind, memory_file};
 use layby_tests::{Connection, HttpRequest, Node, Options, Request, binary, layby};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
@@ -18,6 +19,11 @@ const DEAF_CLIENTS: u64 = 200;
 /// What they may cost above an idle node, in KiB.
 const DEAF_KIB_MAX: u64 = 256 << 10;
 const MIB: u32 = 1 << 20;
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+/// Where a guest has memory that was plugged in.
+const PLUGGED: u64 = 1 << 32;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 fn node(dir: &TempDir, config: &str) -> Node {
     let levels = layby_tests::small_levels().config.expect("it is a configuration");
@@ -193,20 +199,92 @@ fn a_guest_that_cuts_its_memory_ends_alone() {
     node.stop();
 }
 
+/// A guest of volume `a` that has connected, so that the last one has left.
+fn connected(dir: &TempDir) -> Guest {
+    let mut guest = Guest::new(1);
+    guest.connect(&dir.path().join("node/vhost/a.sock"));
+    guest
+}
+
 /// Goal: memory behind the end of its file is refused, as is an in-flight region that can be cut.
 /// Method: a guest that offers both.
 #[test]
 fn memory_that_is_not_there_is_refused() {
     let dir = TempDir::new().expect("a temporary folder");
     let node = node(&dir, "[volume.a]\nsize = \"16MiB\"\n");
-    let socket = dir.path().join("node/vhost/a.sock");
-    let mut guest = Guest::new(1);
-    guest.connect(&socket);
-    let short = tempfile::tempfile().expect("a folder for temporary files");
-    assert!(guest.try_add_memory(1 << 32, 1 << 20, &short).is_err());
-    let mut guest = Guest::new(1);
-    guest.connect(&socket);
-    assert!(guest.try_inflight(&tempfile::tempfile().expect("a folder")).is_err());
+    assert!(connected(&dir).try_add_memory(PLUGGED, 1 << 20, &memory_file(0)).is_err());
+    assert!(connected(&dir).try_inflight(&memory_file(1 << 20)).is_err());
+    drop(connected(&dir));
+    let said = node.stderr();
+    assert!(said.contains("end of its file") && said.contains("not sealed"), "{said}");
+    behave(&node, "a", 10);
+    node.stop();
+}
+
+/// Goal: a file on a disk is refused as memory, and the log says what is served: each of its pages
+/// could have the shard wait. Method: a guest that offers one, in a folder that is on a disk.
+#[test]
+fn memory_on_a_disk_is_refused() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[volume.a]\nsize = \"16MiB\"\n");
+    let file = File::create_new(dir.path().join("memory")).expect("a writable folder");
+    file.set_len(1 << 20).expect("room");
+    if rustix::fs::fstatfs(&file).is_ok_and(|status| status.f_type as u64 == TMPFS_MAGIC) {
+        return layby_tests::skip("temporary folders are in memory here");
+    }
+    connected(&dir).try_add_memory(PLUGGED, 1 << 20, &file).expect_err("it is on a disk");
+    drop(connected(&dir));
+    let said = node.stderr();
+    assert!(said.contains("on a disk") && said.contains("memfd_create"), "{said}");
+    behave(&node, "a", 10);
+    node.stop();
+}
+
+/// Goal: an in-flight region of huge pages, which may run out while it is used, is refused and ends
+/// no node, though it is sealed. Method: a guest that offers one; where the host has no huge pages,
+/// the first access would be a fault.
+#[test]
+fn an_in_flight_region_of_huge_pages_is_refused() {
+    let Some(memory) = huge_memory_file(HUGE) else {
+        return layby_tests::skip("the kernel has no huge pages of 2 MiB");
+    };
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[volume.a]\nsize = \"16MiB\"\n");
+    assert!(connected(&dir).try_inflight(&memory).is_err());
+    behave(&node, "a", 10);
+    drop(connected(&dir));
+    assert!(node.stderr().contains("in-flight region is no memory"), "{}", node.stderr());
+    node.stop();
+}
+
+/// Goal: memory of huge pages ends no node, whether or not the host has any. Method: a part of one,
+/// which is refused; a whole one, from which a write is asked: where the host has none for it, that
+/// guest's queue ends alone.
+#[test]
+fn memory_of_huge_pages_ends_no_node() {
+    let Some(memory) = huge_memory_file(HUGE) else {
+        return layby_tests::skip("the kernel has no huge pages of 2 MiB");
+    };
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[volume.a]\nsize = \"16MiB\"\n");
+    let write_from_it = |guest: &mut Guest| {
+        guest.request(0, 0, kind::OUT, 0, Data::Out(&[1; 4096]));
+        guest.descriptor(0, 1, PLUGGED, 4096, 1, 2);
+        guest.kick(0);
+    };
+    let mut guest = connected(&dir);
+    let added = guest.try_add_memory(PLUGGED, HUGE - 4096, &memory);
+    if added.is_ok() {
+        write_from_it(&mut guest);
+        guest.stop_queue(0);
+    }
+    behave(&node, "a", 10);
+    added.expect_err("it is no whole page");
+    let mut guest = connected(&dir);
+    assert!(node.stderr().contains("no whole huge pages"), "{}", node.stderr());
+    guest.try_add_memory(PLUGGED, HUGE, &memory).expect("a whole page is served");
+    write_from_it(&mut guest);
+    guest.stop_queue(0);
     behave(&node, "a", 10);
     node.stop();
 }

@@ -6,6 +6,7 @@
 //! Invariant: the shard touches the guest's memory only between a start and the end of its stop.
 //! Not for: requests; the shard reads those from the guest's memory.
 
+use super::memory;
 use crate::control::{Command, Control};
 use layby_engine::control::{CallEvent, CommandError, GuestQueue, MonitorId};
 use layby_engine::guest_memory::Watch;
@@ -15,7 +16,7 @@ use layby_frontend::vhost::{
 };
 use layby_types::{ErrorKind, VolumeId};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::fs::File;
@@ -74,6 +75,8 @@ pub(super) struct Device {
     /// What watches over the memory, for as long as queues are served from it.
     watches: Vec<Watch>,
     inflight: Option<Inflight>,
+    /// The same for the in-flight region.
+    inflight_watch: Option<Watch>,
     /// The monitor goes on with what an in-flight region marks when it has asked for a base.
     marks: bool,
     queues: Vec<Queue>,
@@ -98,6 +101,7 @@ impl Device {
             ram: None,
             watches: Vec::new(),
             inflight: None,
+            inflight_watch: None,
             marks: false,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
         }
@@ -129,10 +133,12 @@ impl Device {
     }
 
     pub(super) fn set_ram(&mut self, regions: Vec<RamRegion>) -> Result<(), Refusal> {
+        regions.iter().try_for_each(memory::check_ram).or_else(refuse)?;
         self.change_ram(|_| GuestRam::map(regions))
     }
 
     pub(super) fn add_region(&mut self, region: RamRegion) -> Result<(), Refusal> {
+        memory::check_ram(&region).or_else(refuse)?;
         if self.ram.as_ref().is_some_and(|ram| ram.regions() >= REGIONS_MAX) {
             return refuse(format!("it shares more than {REGIONS_MAX} regions of memory"));
         }
@@ -243,12 +249,12 @@ impl Device {
         entries: u16,
     ) -> Result<(), Refusal> {
         self.pause_all()?;
-        // The node has made it, and sealed: a region that may be cut could end the node.
-        let seals = fcntl_get_seals(&file);
-        if !seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return refuse("its in-flight region is not sealed against being cut");
-        }
-        self.inflight = Some(Inflight::map(file, offset, queues, entries).or_else(refuse)?);
+        memory::check_inflight(&file).or_else(refuse)?;
+        let inflight = Inflight::map(file, offset, queues, entries).or_else(refuse)?;
+        let (region, flag) = (Arc::clone(inflight.mapping()), Arc::clone(inflight.cut()));
+        let watch = Watch::begin_inflight(region, flag);
+        self.inflight_watch = Some(watch.or_else(|error: std::io::Error| refuse(error))?);
+        self.inflight = Some(inflight);
         (0..self.queues.len()).try_for_each(|index| self.resume(index))
     }
 

@@ -9,6 +9,7 @@
 //! Cost: a descriptor per volume; a thread per connected guest, asleep but for its messages.
 
 mod device;
+mod memory;
 mod messages;
 
 use crate::config::{Name, Peer, is_allowed};
