@@ -197,6 +197,28 @@ fn a_stop_waits_where_marks_will_not_do() {
     away.node.stop();
 }
 
+/// Goal: the same of a queue that is disabled before it is stopped. Method: the same, with a message
+/// for that in between.
+#[test]
+fn a_disabled_queue_is_answered_before_its_stop() {
+    let Some(world) = World::new() else { return };
+    let mut away = Away::new(&world);
+    let fault = silence(&world);
+    let mut guest = Guest::draining(1);
+    guest.connect(&away.socket());
+    away.ask_far(&mut guest, 0);
+    fault.wait_hits(1);
+    guest.ask_disable(0);
+    guest.ask_stop(0);
+    fault.lift();
+    assert_eq!(guest.stopped(), 1, "it tells where it would go on");
+    assert_eq!(guest.answers_now(0), [(0, 0)]);
+    assert!(guest.data(0, 0, BLOCK as u32) == away.contents(away.far[0]));
+    guest.disconnect();
+    away.client.verify();
+    away.node.stop();
+}
+
 /// Goal: a guest without an in-flight region does not keep the next one out either: one that dies
 /// while it waits for the stop of its queue, and one that resets its device. Method: each with a
 /// read that waits for a silent store.

@@ -217,7 +217,8 @@ impl Device {
 
     pub(super) fn enable(&mut self, index: u32, is_enabled: bool) -> Result<(), Refusal> {
         if !is_enabled {
-            self.pause(index as usize)?;
+            // A stop may follow, which finds the queue paused.
+            self.pause_with(index as usize, self.marks)?;
         }
         self.queue(index)?.is_enabled = is_enabled;
         self.resume(index as usize)
