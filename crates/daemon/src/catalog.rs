@@ -251,6 +251,10 @@ pub struct VolumeRecord {
     /// were made: a volume whose deletion was taken back has a new number, but its old files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<u32>,
+    /// The number that its block device was made with, where it has another one since: a device
+    /// that was in use when the node ended is taken over by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -260,6 +264,12 @@ impl VolumeRecord {
     #[must_use]
     pub fn local_number(&self) -> u32 {
         self.local.unwrap_or(self.id)
+    }
+
+    /// The number that the mark of its block device has.
+    #[must_use]
+    pub fn device_number(&self) -> u32 {
+        self.device.unwrap_or(self.id)
     }
 
     /// How it is dealt to its parts; none where it is on one shard.
@@ -594,6 +604,7 @@ pub(crate) mod tests {
                 take: false,
                 compression: None,
                 local: None,
+                device: None,
                 configured: None,
             },
         );
@@ -671,6 +682,7 @@ pub(crate) mod tests {
         let mut catalog = example();
         let text = String::from_utf8(catalog.to_bytes()).expect("text");
         assert!(!text.contains("\"deleted\"") && !text.contains("\"local\""));
+        assert!(!text.contains("\"device\""));
         let mut record = catalog.volumes.remove("vol0").expect("the example has it");
         assert_eq!(record.local_number(), record.id);
         record.local = Some(7);

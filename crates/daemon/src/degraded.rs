@@ -338,7 +338,8 @@ pub(crate) fn renumber(
         Report::new(ReportKind::Full, error).cause("this node has no number left for a volume")
     })?;
     let local = homes.writes_through(&record).then(|| record.local_number());
-    let record = VolumeRecord { id: id.0, local: local.or(record.local), ..record };
+    let device = record.ublk.then(|| record.device_number());
+    let record = VolumeRecord { id: id.0, local: local.or(record.local), device, ..record };
     view.catalog.volumes.insert(name.clone(), record.clone());
     Ok(record)
 }

@@ -365,6 +365,7 @@ mod tests {
             take: false,
             compression: None,
             local: None,
+            device: None,
             configured: None,
         }
     }

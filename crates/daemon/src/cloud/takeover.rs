@@ -138,7 +138,8 @@ pub(crate) fn take_back(
         let is_here = homes.leftover(&record).is_some();
         let local = is_here.then(|| record.local_number());
         // Once its old files went, a start without the configuration's word takes it, too.
-        let record = VolumeRecord { id: id.0, local, length, take: true, ..record };
+        // Its old block device had what another node has changed since: it is not taken over.
+        let record = VolumeRecord { id: id.0, local, device: None, length, take: true, ..record };
         notes.push(format!(
             "volume `{name}` was served by another node and is taken back; what this node had of \
              it is dropped"

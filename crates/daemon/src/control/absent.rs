@@ -209,8 +209,9 @@ impl Control {
         let id = view.catalog.volume_id_take().ok_or_else(|| {
             Report::new(ReportKind::Full, error).cause("this node has no number left for it")
         })?;
-        let local = Some(record.local_number());
-        let record = VolumeRecord { id: id.0, local, ..record };
+        let (local, device) = (Some(record.local_number()), Some(record.device_number()));
+        let device = device.filter(|_| record.ublk);
+        let record = VolumeRecord { id: id.0, local, device, ..record };
         view.catalog.volumes.insert(name.clone(), record.clone());
         self.publish(view).await.map(|()| Some(record))
     }
@@ -299,6 +300,43 @@ mod tests {
         let control = node.control();
         control.volume_delete(&name("z"), DeleteData::Keep).await.expect("nothing is there");
         assert!(control.view().absent.is_empty());
+        node.run(async {}).await.expect("stops");
+    }
+
+    /// Goal: a block device that is in use waits for its volume while that cannot be served, and is
+    /// the volume's still when it comes back under a new number, or has one without a level. Method:
+    /// a volume in a store whose key is gone, which is then said to have a device; the marks that a
+    /// start leaves alone, before and after each new number.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_absent_volume_keeps_its_block_device() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let key = dir.path().join("key");
+        std::fs::write(&key, "0f".repeat(32)).expect("a writable directory");
+        let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&key, only_owner).expect("the test's own file");
+        let text = format!("key = \"file:{}\"", key.display());
+        let text = format!("{FILE}{}", table("x", &folder(&dir, "store"), &text));
+        let node = start(&dir, &text).await;
+        node.run(async {}).await.expect("stops");
+        std::fs::remove_file(&key).expect("it was there");
+        let node = start(&dir, &text).await;
+        let (control, node_id) = (node.control(), node.control().view().catalog.node);
+        let mut view = View::clone(&control.view());
+        assert!(view.absence(&name("x")).is_some());
+        let before = view.catalog.volumes["x"].id;
+        view.catalog.volumes.get_mut("x").expect("it is known").ublk = true;
+        let marks = crate::ublk::wanted(node_id, &view);
+        assert!(marks.len() == 1 && marks[0] as u32 == before, "{marks:x?}");
+        control.show(view);
+        let record = control.with_new_number(&name("x"), "").await.expect("there are numbers");
+        assert!(record.is_some_and(|record| record.id > before && record.device == Some(before)));
+        assert_eq!(crate::ublk::wanted(node_id, &control.view()), marks);
+        let mut view = View::clone(&control.view());
+        let homes = &control.facts().homes;
+        crate::degraded::renumber(&mut view, homes, &name("x"), "").expect("there are numbers");
+        assert_eq!(crate::ublk::wanted(node_id, &view), marks);
+        view.catalog.volumes.get_mut("x").expect("it is known").ublk = false;
+        assert!(crate::ublk::wanted(node_id, &view).is_empty(), "it does not ask for one");
         node.run(async {}).await.expect("stops");
     }
 

@@ -254,6 +254,7 @@ impl Control {
         let removal =
             Removal { name, record: &record, discard, is_quiesced, deleting, without, refused };
         self.remove_served(removal).await?;
+        self.devices.remove_left(&record).await;
         self.learn_sessions(&record).await;
         // Its grace begins.
         let _ = self.deletions.state(record.id);

@@ -197,8 +197,11 @@ impl Control {
                 .hint("`layby volume list` shows which volumes are not served, and why"));
         }
         let blocks = self.give_up_lost(&view, name).await?;
-        let old = view.catalog.volumes[name].id;
-        let record = degraded::renumber(&mut view, &self.facts.homes, name, &error)?;
+        let old = view.catalog.volumes[name].clone();
+        let mut record = degraded::renumber(&mut view, &self.facts.homes, name, &error)?;
+        // What is mounted on its old block device knows what was lost: it gets a new one.
+        record.device = None;
+        view.catalog.volumes.insert(name.clone(), record.clone());
         let plans = self.plan_volume(&view, name, &record).await?;
         set_phase(&mut view, name, VolumePhase::Ready);
         let saved = self.publish(view.clone()).await;
@@ -210,7 +213,8 @@ impl Control {
         })?;
         view.absent.remove(name);
         self.take_effect(view).await;
-        self.facts.intents.forget(old);
+        self.facts.intents.forget(old.id);
+        self.devices.remove_left(&old).await;
         tracing::warn!(%name, blocks, "what a lost level held of the volume was given up");
         self.devices.attach_asked(self, name, &error).await.map(|()| blocks)
     }

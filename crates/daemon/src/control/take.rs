@@ -55,6 +55,7 @@ impl Control {
         error: &str,
     ) -> Result<(), Report> {
         self.create(VolumeCreate::anew(name, record), Missing::Accepted, error).await?;
+        self.devices.remove_left(record).await;
         tracing::warn!(%name, "what a volume's lost journal or map held was given up");
         self.has_taken(name, error).await
     }

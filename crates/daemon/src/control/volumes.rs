@@ -436,6 +436,7 @@ impl Control {
             self.reopen(name, &record, error).await;
         }
         removed?;
+        self.devices.remove_left(&record).await;
         self.facts.intents.forget(record.id);
         self.release_home(record, discard).await.map(Deleted::Gone)
     }
@@ -633,6 +634,7 @@ pub(crate) fn add_to_view(
         take: false,
         compression: config.compression,
         local: None,
+        device: None,
         configured: None,
     };
     check_record(view, name, &record, error)?;

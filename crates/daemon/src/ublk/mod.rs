@@ -4,8 +4,10 @@
 //! it; its queue goes to the volume's shard as a ring and an event descriptor, and requests pass
 //! the shard alone. When the node ends, a device that somebody uses stays and holds its requests;
 //! the node's next life finds it by its mark and takes it over.
+//! That of a volume that cannot be served then stays as it is, and waits for the volume.
 //! Invariant: a device is removed only when nothing uses it, or when its volume does not want it
-//! any more at a start; the queue of a live device is served until its disk is gone.
+//! any more at a start, is deleted, or goes on without what it had lost; the queue of a live device
+//! is served until its disk is gone.
 //! Cost: a queue's buffers, by what requests touched; nothing where no volume asks.
 //! Not for: requests; `layby_frontend::ublk` judges them on the shard.
 
@@ -136,7 +138,7 @@ impl HostDevices {
         if served.contains_key(&record.id) {
             return Ok(());
         }
-        let mark = mark(self.node, record.id);
+        let mark = mark_of(self.node, record);
         let left =
             device::on_driver(move |driver| Ok(listed(driver, |device| device.mark == mark)));
         let left = left.await.map_err(|errno| Fault::new("open the driver", errno))?;
@@ -189,26 +191,19 @@ impl HostDevices {
 
     /// Removes devices of the node's last life that no volume wants.
     async fn clear(&self, view: &View) {
-        let wanted = view.volumes().filter(|(_, record)| record.ublk);
-        let wanted: Vec<u64> = wanted.map(|(_, record)| mark(self.node, record.id)).collect();
-        let node = self.node;
-        // Without a driver there are none.
-        let _ = device::on_driver(move |driver| {
-            let is_left = |device: &Device| {
-                device.mark >> 32 == mark(node, 0) >> 32 && !wanted.contains(&device.mark)
-            };
-            for device in listed(driver, is_left) {
-                let removed =
-                    driver.stop(device.number).and_then(|()| driver.delete(device.number));
-                let device = device::path(device.number);
-                match removed {
-                    Ok(()) => tracing::info!(device, "removed a device that no volume wants"),
-                    Err(cause) => tracing::warn!(device, %cause, "cannot remove a device"),
-                }
-            }
-            Ok(())
-        })
-        .await;
+        let (node, wanted) = (self.node, wanted(self.node, view));
+        let is_its = move |mark: u64| mark >> 32 == self::mark(node, 0) >> 32;
+        remove_where(move |device| is_its(device.mark) && !wanted.contains(&device.mark)).await;
+    }
+
+    /// Removes the device that an earlier incarnation of the node left to a volume, which is not
+    /// served as the volume that it was: what is mounted there gets errors.
+    pub(crate) async fn remove_left(&self, record: &VolumeRecord) {
+        // Changes that know of no device do not wait for the kernel.
+        if record.ublk {
+            let mark = mark_of(self.node, record);
+            remove_where(move |device| device.mark == mark).await;
+        }
     }
 
     fn show(&self, volume: u32, number: Option<u32>) {
@@ -242,6 +237,34 @@ impl HostDevices {
 fn mark(node: NodeId, volume: u32) -> u64 {
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &node.0);
     crc << 32 | u64::from(volume)
+}
+
+/// The mark of a volume's device, whatever numbers the volume has had since it was made.
+fn mark_of(node: NodeId, record: &VolumeRecord) -> u64 {
+    mark(node, record.device_number())
+}
+
+/// The marks of devices that a start leaves or takes over. That of a volume that cannot be served
+/// now is one of them: what is mounted there pauses until the volume is back.
+pub(crate) fn wanted(node: NodeId, view: &View) -> Vec<u64> {
+    let volumes = view.known_volumes().filter(|(_, record)| record.ublk);
+    volumes.map(|(_, record)| mark_of(node, record)).collect()
+}
+
+/// Stops and removes the devices of this host that fit. Without a driver there are none.
+async fn remove_where(fits: impl Fn(&Device) -> bool + Send + 'static) {
+    let _ = device::on_driver(move |driver| {
+        for device in listed(driver, fits) {
+            let removed = driver.stop(device.number).and_then(|()| driver.delete(device.number));
+            let device = device::path(device.number);
+            match removed {
+                Ok(()) => tracing::info!(device, "removed a device that no volume wants"),
+                Err(cause) => tracing::warn!(device, %cause, "cannot remove a device"),
+            }
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// The devices of this host that fit.
