@@ -18,6 +18,7 @@ mod claims;
 mod clean;
 mod commit;
 mod conditions;
+mod learn;
 mod read;
 mod read_cache;
 mod recover;

@@ -1,10 +1,10 @@
 //! The session: whose volume it is, and the superblock that says so.
 //!
 //! How: at first the superblock is fetched, the map is brought up to it where the store knows more,
-//! and the superblock is replaced with a raised epoch. From then on this session alone can replace
-//! it. A put whose answer was lost is recognised by its contents. Whether the store keeps
-//! conditions is asked before; see `conditions`. A look fences on every superblock that this
-//! session did not put, whatever its epoch.
+//! which is `learn`, and the superblock is replaced with a raised epoch. From then on this session
+//! alone can replace it. A put whose answer was lost is recognised by its contents. Whether the
+//! store keeps conditions is asked before; see `conditions`. A look fences on every superblock that
+//! this session did not put, whatever its epoch.
 //! Invariant: nothing is uploaded before the session is open; a session that was fenced writes and
 //! deletes nothing any more.
 //! Cost: two requests per opening and six for the probe, one per segment that the node does not
@@ -16,8 +16,7 @@ use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, FaultKind, Request, Tag};
 use crate::map::{self, CloudMap, EARLIER};
 use crate::meta::Frame;
-use crate::segment::{HEADER_BYTES, Index};
-use crate::superblock::{Deleted, EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
+use crate::superblock::{EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
@@ -84,13 +83,13 @@ pub(super) enum Step {
 pub(super) struct Session {
     state: State,
     /// The superblock as the store last had it, and its version.
-    current: Option<(Superblock, Tag)>,
+    pub(super) current: Option<(Superblock, Tag)>,
     proposed: Option<Superblock>,
-    epoch: u32,
+    pub(super) epoch: u32,
     /// What this session's superblocks say, see [`Superblock::session`].
     number: u64,
     /// Segments up to this one were found in the store, though no superblock names them.
-    confirmed: u64,
+    pub(super) confirmed: u64,
     /// How often in a row an object of the conversation was missing or damaged, see `again`.
     pub(super) missed: u8,
     /// Since when requests fail without an answer: puts, and all others.
@@ -323,208 +322,18 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
-    fn on_absent(&mut self) {
-        if self.map.number > 0 {
-            return self.lose_vanished();
-        }
-        self.propose_claim();
-    }
-
     /// The store has no superblock where there was one.
-    fn lose_vanished(&mut self) {
+    pub(super) fn lose_vanished(&mut self) {
         self.lose("the volume's superblock has vanished from the store".to_owned());
     }
 
     /// What arrived changed each time that it was fetched, or is of a later version.
-    fn lose_damaged(&mut self, what: &str) {
+    pub(super) fn lose_damaged(&mut self, what: &str) {
         self.lose(format!("{what} in the store is damaged; {STAYS_DAMAGED}"));
     }
 
-    fn on_found(&mut self, bytes: &[u8], tag: Option<Tag>) {
-        let Some(block) = Superblock::decode(bytes) else {
-            return self.lose_damaged("the volume's superblock");
-        };
-        if let Some(why) = self.taken_by_other(&block) {
-            return self.lose_to_other(why);
-        }
-        if let Some(why) = self.refusal(&block) {
-            return self.lose(why);
-        }
-        if !self.is_own(&block) {
-            // What this node knew of the volume is another history's.
-            self.map = Arc::new(CloudMap::new(self.plan.volume));
-            self.at_hand.clear();
-            self.read_cache.clear();
-            self.is_known = false;
-        }
-        self.commit.checkpoint_stored = block.checkpoint;
-        self.session.epoch = block.epoch;
-        self.session.confirmed = block.committed;
-        self.session.current = Some((block, tag.unwrap_or(Tag(String::new()))));
-        self.catch_up();
-    }
-
-    fn refusal(&self, block: &Superblock) -> Option<String> {
-        let is_own = self.is_own(block);
-        if block.volume != self.plan.volume.to_string() {
-            return Some(format!("the prefix holds another volume, {}", block.volume));
-        }
-        if block.deleted.is_some_and(|deleted| !self.brings_back(is_own, deleted)) {
-            return Some("the volume was deleted".to_owned());
-        }
-        (block.block_bytes != self.plan.block_bytes).then(|| {
-            let theirs = block.block_bytes;
-            format!("the volume has blocks of {theirs} bytes, the node has others")
-        })
-    }
-
-    fn is_own(&self, block: &Superblock) -> bool {
+    pub(super) fn is_own(&self, block: &Superblock) -> bool {
         block.node == self.plan.node.to_string()
-    }
-
-    /// Who has the volume, where this node is not to have it.
-    fn taken_by_other(&self, block: &Superblock) -> Option<String> {
-        if block.volume != self.plan.volume.to_string() {
-            return None;
-        }
-        if self.is_own(block) {
-            return self.put_by_copy(block);
-        }
-        let node = &block.node;
-        if block.deleted.is_some_and(|deleted| !self.brings_back(false, deleted)) {
-            return Some(format!("the volume was deleted, by node {node}"));
-        }
-        if self.journal.seq_next > 0 && self.journal.used() > 0 {
-            return Some(format!(
-                "node {node} took the volume while this node's journal held writes that the store \
-                 does not have"
-            ));
-        }
-        (!self.plan.takeover).then(|| format!("node {node} serves the volume"))
-    }
-
-    /// Whether taking the volume takes back its deletion, too: not on a node that had it before and
-    /// was only left with the word to take it, and not once an object may be gone.
-    fn brings_back(&self, is_own: bool, deleted: Deleted) -> bool {
-        self.plan.takeover && !is_own && !self.is_known && !deleted.has_begun()
-    }
-
-    /// Fetches what the store knows and this node does not, one object after the other.
-    fn catch_up(&mut self) {
-        let Some(block) = self.session.current() else { return };
-        let (named, known) = (block.committed, self.commit.recorded.number);
-        if self.is_known && named < known {
-            return self.recheck(format!(
-                "the store was set back: its superblock names {named} segments, and named {known}"
-            ));
-        }
-        let behind = block.checkpoint.filter(|checkpoint| checkpoint.number > self.map.number);
-        if let Some(checkpoint) = behind {
-            let request = Request::Get { key: checkpoint.key(), range: None };
-            return self.ask(request, Flight::Superblock(Step::Checkpoint));
-        }
-        // A node that knows nothing of the volume takes whole segments, too, that the superblock
-        // does not name yet: the one who wrote them can name them no more.
-        if block.committed > self.map.number || !self.is_known {
-            return self.fetch_head(HEAD_BYTES, false);
-        }
-        self.claim();
-    }
-
-    /// Claims the volume, once the store has shown the segments that this node's map has beyond the
-    /// superblock: it took them, and may have been set back since, or be another folder.
-    fn claim(&mut self) {
-        while self.is_known && self.session.confirmed < self.map.number {
-            let number = self.session.confirmed + 1;
-            if let Some(key) = self.map.key(number) {
-                let request = Request::Get { key, range: Some(0..HEADER_BYTES as u64) };
-                return self.ask(request, Flight::Superblock(Step::Confirm { number }));
-            }
-            self.session.confirmed = number;
-        }
-        self.journal_catches_up();
-        if !self.session.is_lost() {
-            self.propose_claim();
-        }
-    }
-
-    fn is_beyond_committed(&self) -> bool {
-        self.map.number >= self.session.committed()
-    }
-
-    fn fetch_head(&mut self, length: u64, is_whole: bool) {
-        let next = self.map.number + 1;
-        let name = self.session.current().and_then(|block| block.segment(next));
-        let Some(name) = name else {
-            return self.lose(format!("the superblock does not say who wrote segment {next}"));
-        };
-        let request = Request::Get { key: name.key(), range: Some(0..length) };
-        self.ask(request, Flight::Superblock(Step::Head { is_whole }));
-    }
-
-    fn on_checkpoint(&mut self, map: CloudMap) {
-        if self.is_passed_by_copy(map.journal_next) {
-            return self.lose_to_copy();
-        }
-        self.map = Arc::new(map);
-        self.at_hand.clear();
-        self.read_cache.clear();
-        self.catch_up();
-    }
-
-    fn on_head(&mut self, bytes: &[u8], is_whole: bool) {
-        let next = self.map.number + 1;
-        let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
-        match (Index::decode(bytes), length) {
-            (Some(index), _) if index.name.number == next && index.volume == self.plan.volume => {
-                if self.is_passed_by_copy(index.journal_next) {
-                    return self.lose_to_copy();
-                }
-                self.apply(&index, index.journal_next);
-                self.catch_up();
-            }
-            (None, Some(length)) if !is_whole && length > bytes.len() => {
-                self.fetch_head(length as u64, true);
-            }
-            _ if self.is_beyond_committed() => self.claim(),
-            _ => self.recheck(format!("segment {next} in the store is damaged; {STAYS_DAMAGED}")),
-        }
-    }
-
-    /// What the superblock named is not there. Whoever served the volume until now may have gone on
-    /// meanwhile, so that a newer one names others.
-    fn recheck(&mut self, why: String) {
-        self.fetch_superblock(Step::Recheck(why));
-    }
-
-    fn on_rechecked(&mut self, why: String, bytes: &[u8], tag: Option<Tag>) {
-        let before = self.session.current.as_ref().map(|(_, tag)| tag);
-        match before == tag.as_ref() {
-            true => self.lose(why),
-            false => self.on_found(bytes, tag),
-        }
-    }
-
-    /// What the store has need not be uploaded from the journal again.
-    fn journal_catches_up(&mut self) {
-        let next = self.map.journal_next;
-        self.upload.cut_next = self.upload.cut_next.max(next);
-        self.upload.recorded = self.map.number;
-        self.upload.marks.clear();
-        self.upload.marks.push_back((self.map.number, next));
-        if next > self.journal.seq_next {
-            if self.is_known {
-                // What its levels hold of the volume may be older than what the store has.
-                return self.lose_to_copy();
-            }
-            if !self.journal.batches.is_empty() || !self.write.is_idle() {
-                return self.lose("the journal lacks writes that the store has".to_owned());
-            }
-            self.journal.continue_at(next);
-            self.awaits_map = true;
-            self.write.written_next = next;
-            self.write.durable_next = next;
-        }
     }
 
     /// Proposes what the superblock is to be now.
