@@ -41,6 +41,7 @@ fn plan() -> Plan {
         block_bytes: BLOCK_BYTES as u32,
         compression: Compression::Zstd(1),
         takeover: false,
+        was_found: false,
         puts: ConditionalPuts::Unknown,
         needs_conditions: true,
         limits,

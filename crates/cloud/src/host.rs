@@ -208,6 +208,7 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Inspected, HostError> 
         block_bytes,
         compression: Compression::None,
         takeover: false,
+        was_found: false,
         puts: ConditionalPuts::Unknown,
         needs_conditions: true,
         limits: Limits::DEFAULT,

@@ -259,14 +259,15 @@ impl CloudHomes {
         node.expect("a node knows itself before it looks for homes")
     }
 
-    /// Which volume this is: what the node knows, else what the store says, else a new one.
+    /// Which volume this is: what the node knows, else what the store says, else a new one. And
+    /// whether its store was seen to have it: then none is made there.
     fn identify(
         &self,
         error: &str,
         name: &Name,
         record: &VolumeRecord,
         store: &Store,
-    ) -> Result<VolumeUuid, Report> {
+    ) -> Result<(VolumeUuid, bool), Report> {
         let paths = self.paths(record);
         let refused = |kind, cause: String, hint: &str| {
             let untouched = "the store was not changed";
@@ -276,10 +277,11 @@ impl CloudHomes {
         let takes = self.takes(name, record);
         match read_map(&paths.map) {
             Ok(map) => {
-                return volume_of(&map).ok_or_else(|| {
+                let volume = volume_of(&map).ok_or_else(|| {
                     let (cause, hint) = unreadable_map(&map, &paths.map);
                     refused(ReportKind::Corrupt, cause, hint)
-                });
+                })?;
+                return Ok((volume, record.take || record.clone_of.is_some()));
             }
             Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
                 let cause = format!("`{}`: {cause}", paths.map.display());
@@ -302,17 +304,17 @@ impl CloudHomes {
             refused(kind, fault.cause, hint)
         })?;
         let Some(found) = found else {
-            if !is_new {
+            if !is_new || record.take {
                 let cause = "neither this node nor the store knows the volume any more".to_owned();
                 return Err(refused(ReportKind::Corrupt, cause, "name the store that has it"));
             }
             self.check_empty(store).map_err(|cause| {
                 refused(ReportKind::Unreachable, cause, "look at the bucket and the prefix")
             })?;
-            return match &record.clone_of {
-                Some(source) => self.make_clone(name, record, source, store),
-                None => NodeId::draw().map(|id| VolumeUuid(id.0)),
-            };
+            return Ok(match &record.clone_of {
+                Some(source) => (self.make_clone(name, record, source, store)?, true),
+                None => (VolumeUuid(NodeId::draw()?.0), false),
+            });
         };
         let (node, block_bytes) = self.node();
         let is_ours = found.node == node.to_string();
@@ -325,7 +327,8 @@ impl CloudHomes {
             let hint = "create it with this size, on a node with blocks of this size";
             return Err(refused(ReportKind::Invalid, cause, hint));
         }
-        found.volume.parse().map_err(|()| {
+        let volume = found.volume.parse().map(|volume| (volume, true));
+        volume.map_err(|()| {
             refused(ReportKind::Corrupt, "its superblock names no volume".to_owned(), RESTORE)
         })
     }
@@ -383,7 +386,7 @@ impl CloudHomes {
         };
         let store = store.map_err(bad)?.sealed(key);
         self.check_files(error, record)?;
-        let volume = self.identify(error, name, record, &store)?;
+        let (volume, was_found) = self.identify(error, name, record, &store)?;
         self.claim(error, record, volume)?;
         let (node, block_bytes) = self.node();
         let compression = self.config.compression(record.compression);
@@ -396,6 +399,7 @@ impl CloudHomes {
             block_bytes,
             compression,
             takeover: self.takes(name, record),
+            was_found,
             puts,
             needs_conditions: puts == ConditionalPuts::Unknown
                 && self.config.conditional_puts == ConditionChoice::Required,

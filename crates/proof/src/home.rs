@@ -318,6 +318,7 @@ impl State {
             block_bytes: BLOCK as u32,
             compression: all[self.clock.0 as usize % 3],
             takeover: true,
+            was_found: false,
             puts: ConditionalPuts::Unknown,
             needs_conditions: true,
             limits: self.limits,

@@ -36,6 +36,7 @@ impl Node {
             block_bytes: BLOCK as u32,
             compression: Compression::None,
             takeover: false,
+            was_found: false,
             puts: ConditionalPuts::Unknown,
             needs_conditions: true,
             limits: Limits::DEFAULT,

@@ -31,6 +31,7 @@ pub(super) fn plan(node: VolumeUuid) -> Plan {
         block_bytes: BLOCK as u32,
         compression: Compression::Zstd(1),
         takeover: false,
+        was_found: false,
         puts: ConditionalPuts::Unknown,
         needs_conditions: true,
         limits,

@@ -3,11 +3,12 @@
 //! How: a volume is filled until the store has all; then the store, or the node's disks, become
 //! what they were before, or an object that the store took is gone. The node starts.
 
-use super::lives::{BLOCK, BLOCKS, Life, NODE, open, plan};
+use super::lives::{BLOCK, BLOCKS, JOURNAL, Life, NODE, open, plan};
 use crate::meta::{self, Claims, Committed, Frame};
-use crate::simulated::{SimFaults, SimWorld as World};
+use crate::segment::VolumeUuid;
+use crate::simulated::{SimDisks, SimFaults, SimStore, SimWorld as World};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
-use crate::volume::{Link, Volume, Wanted, left_over};
+use crate::volume::{Link, Plan, Volume, Wanted, create, left_over};
 use layby_types::{BackingOperation, Rng};
 use std::collections::BTreeMap;
 
@@ -141,6 +142,84 @@ fn salvaged(life: &Life, wanted: Wanted) -> BTreeMap<u64, Vec<u8>> {
     blocks
 }
 
+/// A volume whose store got its superblock and no segment, and whose journal holds a write.
+fn unsaved(seed: u64) -> Life {
+    let mut life = Life::new(seed);
+    (0..200).for_each(|_| life.tick());
+    assert_eq!(life.volume.status().link, Link::Up, "seed {seed}");
+    life.world.faults.is_cut = true;
+    let buffer = vec![0x33; BLOCK as usize];
+    let write = BackingOperation::Write { offset: 0, buffer, durable: true };
+    life.volume.submit(1 << 50, write);
+    assert_eq!(life.wait(1 << 50).0, Ok(()), "it is in the journal");
+    life.stop();
+    life.world.faults.is_cut = false;
+    life
+}
+
+/// Goal: a volume is not made anew where its store has lost it before it got a segment, as in the
+/// folder below a mount that is not there yet. Method: a write that no store has; a start over an
+/// empty store, the node's words, the journal; the store comes back.
+#[test]
+fn a_volume_without_a_segment_is_not_made_anew() {
+    for seed in 0..20 {
+        let mut life = unsaved(seed);
+        let store = std::mem::take(&mut life.world.store);
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is made anew, seed {seed}"));
+        assert!(why.contains("vanished") && !life.volume.is_taken(), "{why}");
+        assert_eq!(versions(&life), [], "nothing is put, seed {seed}");
+        assert!(life.volume.status().dirty_bytes > 0, "the journal keeps it, seed {seed}");
+        life.world.store = store;
+        assert_eq!(start(&mut life), None, "it is served again, seed {seed}");
+        life.settle();
+    }
+}
+
+/// Goal: a creation whose first superblock never arrived goes on. Method: starts that are cut off
+/// at any step, before the store says that it has the superblock; an empty store, one that is not.
+#[test]
+fn a_creation_that_broke_off_goes_on() {
+    let mut begun = 0;
+    for seed in 0..60 {
+        let mut life = Life::new(seed);
+        (0..seed / 3).for_each(|_| life.tick());
+        if life.volume.status().link == Link::Up {
+            continue;
+        }
+        begun += 1;
+        life.stop();
+        if seed % 2 == 0 {
+            life.world.store = SimStore::default();
+        }
+        assert_eq!(start(&mut life), None, "seed {seed}");
+        load(&mut life);
+    }
+    assert!(begun > 20, "{begun} of 60 were still at it");
+}
+
+/// Goal: a volume that is gone when it is to be taken is not made anew under its old number.
+/// Method: a volume without a segment and others; their objects go after another node was told to
+/// take them, before it asks.
+#[test]
+fn what_is_gone_is_not_taken() {
+    for seed in 0..20 {
+        let mut life = if seed % 2 == 0 { unsaved(seed) } else { filled(seed) };
+        life.stop();
+        let plan = Plan { takeover: true, was_found: true, ..plan(VolumeUuid([9; 16])) };
+        life.world.disks = SimDisks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        life.volume = open(&mut life.world, plan, life.now);
+        life.world.store = SimStore::default();
+        let is_lost = (0..2000).any(|_| {
+            life.tick();
+            life.volume.is_lost()
+        });
+        assert!(is_lost, "it is made anew, seed {seed}");
+        let Link::Lost(why) = life.volume.status().link else { panic!("it is lost") };
+        assert!(why.contains("vanished"), "{why}");
+        assert_eq!(versions(&life), [], "nothing is put, seed {seed}");
+    }
+}
+
 /// Goal: an older copy of a node's directory is refused whatever it wrote before its store
 /// answered: the store stays what the newer one made it, and salvage finds what the copy wrote.
 /// Method: copies of stopped and of running nodes, which write less and more than the node itself
@@ -263,7 +342,7 @@ fn a_moment_without_an_object_ends_no_start() {
         life.stop();
         if seed % 4 == 0 {
             // The node learns all of it again, from checkpoint and segments.
-            life.take_over(crate::segment::VolumeUuid([9; 16]));
+            life.take_over(VolumeUuid([9; 16]));
         } else {
             life.open_again();
         }

@@ -61,7 +61,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// moment only, as reads know it, or its bytes are changed.
     pub(super) fn is_missed(&mut self, step: &Step, request: &Request, end: &End) -> bool {
         let is_there = match step {
-            Step::Fetch => self.map.number > 0,
+            Step::Fetch => self.had_superblock(),
             Step::Head { .. } => self.map.number < self.session.committed(),
             Step::Checkpoint | Step::Confirm { .. } | Step::Recheck(_) => true,
             Step::Before | Step::Compare | Step::After => self.session.current().is_some(),

@@ -19,11 +19,18 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    /// The store has no superblock: one is made where there never was one.
     pub(super) fn on_absent(&mut self) {
-        if self.map.number > 0 {
-            return self.lose_vanished();
+        match self.had_superblock() {
+            true => self.lose_vanished(),
+            false => self.propose_claim(),
         }
-        self.propose_claim();
+    }
+
+    /// Whether the store is known to have had a superblock. The map file says so from the first put
+    /// on that is known to have gone through, though no segment may have followed.
+    pub(super) fn had_superblock(&self) -> bool {
+        self.map.number > 0 || self.commit.recorded.epoch > 0 || self.plan.was_found
     }
 
     pub(super) fn on_found(&mut self, bytes: &[u8], tag: Option<Tag>) {

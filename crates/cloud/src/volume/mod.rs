@@ -68,6 +68,8 @@ pub struct Plan {
     pub compression: Compression,
     /// Take the volume from the node that serves it.
     pub takeover: bool,
+    /// The store was seen to have its superblock: where there is none, none is made.
+    pub was_found: bool,
     /// How the store takes puts on a condition, where that is known.
     pub puts: ConditionalPuts,
     /// A store that ignores conditions is refused.

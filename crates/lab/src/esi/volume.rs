@@ -125,6 +125,7 @@ impl Host {
             block_bytes: BLOCK as u32,
             compression: Compression::None,
             takeover: false,
+            was_found: false,
             puts: ConditionalPuts::Kept,
             needs_conditions: true,
             limits: Limits::DEFAULT,
