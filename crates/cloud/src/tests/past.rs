@@ -54,6 +54,34 @@ fn a_store_that_was_set_back_is_refused() {
     }
 }
 
+/// Goal: a superblock that was set back across a claim of this node is noticed, though it names as
+/// many segments as it did. Method: the superblock of the session before, once the next one has put
+/// a segment and not named it, or nothing.
+#[test]
+fn a_superblock_of_an_earlier_session_is_refused() {
+    let mut unnamed = 0;
+    for seed in 0..40 {
+        let mut life = filled(seed);
+        let before = life.world.store.objects[SUPERBLOCK_KEY].clone();
+        let committed = life.volume.status().committed;
+        assert_eq!(start(&mut life), None, "seed {seed}");
+        for _ in 0..if seed % 4 == 0 { 0 } else { 4000 } {
+            if life.volume.map().number > committed {
+                break;
+            }
+            life.load(1);
+        }
+        assert_eq!(life.volume.status().committed, committed, "seed {seed}");
+        unnamed += u32::from(life.volume.map().number > committed);
+        life.stop();
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), before);
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
+        assert!(why.contains("set back"), "{why}");
+        assert!(!life.volume.is_taken(), "what the store still has is read, seed {seed}");
+    }
+    assert!(unnamed > 20, "{unnamed} of 40 put a segment");
+}
+
 /// Goal: what a store that was set back lacks is saved from the journal, as far as that holds it,
 /// and nothing older for it. Method: a short load after a long one, then the store of before it;
 /// all that salvage finds is held against what was written, and against what the store lacks.

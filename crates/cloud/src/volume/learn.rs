@@ -101,11 +101,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Fetches what the store knows and this node does not, one object after the other.
     fn catch_up(&mut self) {
         let Some(block) = self.session.current() else { return };
-        let (named, known) = (block.committed, self.commit.recorded.number);
-        if self.is_known && named < known {
-            return self.recheck(format!(
-                "the store was set back: its superblock names {named} segments, and named {known}"
-            ));
+        if self.is_known
+            && let Some(why) = self.set_back(block)
+        {
+            return self.recheck(why);
         }
         let behind = block.checkpoint.filter(|checkpoint| checkpoint.number > self.map.number);
         if let Some(checkpoint) = behind {
@@ -118,6 +117,19 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.fetch_head(HEAD_BYTES, false);
         }
         self.claim();
+    }
+
+    /// Why a superblock of this node is older than one that the store is known to have had: each
+    /// that the map file speaks of was put. Beside the segments that it names, the session counts:
+    /// segments of the later one that no superblock named would count as this one's.
+    fn set_back(&self, block: &Superblock) -> Option<String> {
+        let (number, epoch) = (self.commit.recorded.number, self.commit.recorded.epoch);
+        let (found, had) = match (block.committed < number, block.epoch < epoch) {
+            (true, _) => (format!("names {} segments", block.committed), format!("named {number}")),
+            (false, true) => (format!("is of epoch {}", block.epoch), format!("was of {epoch}")),
+            (false, false) => return None,
+        };
+        Some(format!("the store was set back: its superblock {found}, and {had}"))
     }
 
     /// Claims the volume, once the store has shown the segments that this node's map has beyond the
