@@ -18,5 +18,6 @@ mod rot;
 mod sizes;
 mod snapshots;
 mod space;
+mod takes;
 mod uploaded;
 mod waits;

@@ -43,7 +43,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if let Some(why) = self.refusal(&block) {
             return self.lose(why);
         }
-        if !self.is_own(&block) {
+        if !self.is_own(&block) && !self.goes_on(&block) {
             // What this node knew of the volume is another history's.
             self.map = Arc::new(CloudMap::new(self.plan.volume));
             self.at_hand.clear();
@@ -55,6 +55,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.confirmed = block.committed;
         self.session.current = Some((block, tag.unwrap_or(Tag(String::new()))));
         self.catch_up();
+    }
+
+    /// Whether a superblock is a later one of the session that had put the one found before. Then
+    /// what was learned by that one is a prefix of what this one says: what the session puts never
+    /// changes, and of what it has removed since its checkpoint says all that is needed. So a claim
+    /// beside a node that writes without end has to learn what is new only.
+    fn goes_on(&self, block: &Superblock) -> bool {
+        let session = |block: &Superblock| {
+            (block.volume.clone(), block.node.clone(), block.epoch, block.session)
+        };
+        self.session.current().is_some_and(|found| {
+            block.session != 0
+                && session(block) == session(found)
+                && block.committed >= found.committed
+                && block.revision >= found.revision
+        })
     }
 
     fn refusal(&self, block: &Superblock) -> Option<String> {

@@ -1,0 +1,133 @@
+//! Volumes that are taken from a node that never rests.
+
+use super::lives::{BLOCK, BLOCKS, JOURNAL, Life, NODE, open, plan};
+use crate::segment::VolumeUuid;
+use crate::simulated::{SimDisks as Disks, SimFaults, SimWorld as World};
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use crate::volume::{Link, Plan, Volume, create};
+use layby_types::{BackingOperation, Nanos};
+
+const OTHER: VolumeUuid = VolumeUuid([8; 16]);
+
+/// A node that takes a volume from one that goes on writing.
+struct Taking {
+    world: World,
+    volume: Volume<Vec<u8>>,
+}
+
+impl Taking {
+    /// Begins beside `life`, with requests that take up to `patience` steps.
+    fn begin(life: &Life, seed: u64, patience: u64) -> Taking {
+        let plan = Plan { takeover: true, ..plan(OTHER) };
+        let disks = Disks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        let mut world = World::new(seed, disks);
+        world.patience = patience;
+        let mut volume = open(&mut world, plan, life.now);
+        let buffer = vec![0; (BLOCKS * BLOCK) as usize];
+        volume.submit(1, BackingOperation::Read { offset: 0, buffer });
+        Taking { world, volume }
+    }
+
+    /// Does one thing at the store of `life`.
+    fn step(&mut self, life: &mut Life) {
+        std::mem::swap(&mut self.world.store, &mut life.world.store);
+        self.world.take(self.volume.take_actions());
+        let end = self.world.step();
+        std::mem::swap(&mut self.world.store, &mut life.world.store);
+        end.into_iter().for_each(|(id, end)| self.volume.on_end(id, end));
+        self.volume.on_tick(life.now);
+    }
+}
+
+/// The node that serves a volume does one thing, a tenth of a millisecond later.
+fn serve(life: &mut Life) {
+    life.now = life.now.saturating_add(Nanos::from_micros(100));
+    for _ in 0..3 {
+        life.volume.on_tick(life.now);
+        let actions = life.volume.take_actions();
+        life.world.take(actions);
+        let end = life.world.step();
+        end.into_iter().for_each(|(id, end)| life.volume.on_end(id, end));
+    }
+    while life.volume.poll().is_some() {}
+}
+
+fn superblock(life: &Life) -> (Superblock, u64) {
+    let (bytes, version) = &life.world.store.objects[SUPERBLOCK_KEY];
+    (Superblock::decode(bytes).expect("it is whole"), *version)
+}
+
+/// Goal: a volume is taken from a node that writes without end, also over a link on which learning
+/// the volume takes longer than the node's pause between two superblocks: what was learned is kept.
+/// Method: requests that take longer than that pause on average; superblocks of the first node are
+/// counted until the second one has read all.
+#[test]
+fn a_node_that_never_rests_can_be_taken_from() {
+    const SUPERBLOCKS_MAX: u32 = 30;
+    for seed in 8200..8230 {
+        let mut life = Life::new(seed);
+        life.load(600);
+        life.volume.set_dirty_age_max(Nanos::from_millis(50));
+        let mut next = Taking::begin(&life, seed, 160);
+        let (mut superblocks, mut version, mut step) = (0, superblock(&life).1, 0);
+        let done = loop {
+            next.step(&mut life);
+            if step % 200 == 0 {
+                life.write();
+            }
+            step += 1;
+            serve(&mut life);
+            if let Some(done) = next.volume.poll() {
+                break done;
+            }
+            let now = superblock(&life).1;
+            superblocks += u32::from(std::mem::replace(&mut version, now) != now);
+            assert!(superblocks < SUPERBLOCKS_MAX, "it never opens, seed {seed}, step {step}");
+        };
+        assert_eq!(done.result, Ok(()), "seed {seed}: {:?}", next.volume.status().link);
+        let bytes = done.buffer.expect("a read's buffer comes back");
+        let state: Vec<_> = bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect();
+        let mut counts = 0..=life.submitted();
+        assert!(counts.any(|count| life.is_prefix(&state, count)), "no prefix, seed {seed}");
+        assert_eq!(superblock(&life).0.node, OTHER.to_string(), "seed {seed}");
+    }
+}
+
+/// Goal: nothing that was learned of one session stays where another one has the volume by the next
+/// answer. Method: the first node is cut off once the second one has learned a segment that the
+/// first does not know in the store yet, and puts another one in its place before the second one
+/// goes on.
+#[test]
+fn what_another_session_said_is_forgotten() {
+    let mut cut = 0;
+    for seed in 8300..8360 {
+        let mut life = Life::new(seed);
+        life.load(400);
+        // So that it has segments in the store whose puts it repeats.
+        life.world.faults = SimFaults { lost_replies: 30, ..SimFaults::default() };
+        let mut next = Taking::begin(&life, seed, 20);
+        let mut is_cut = false;
+        let done = (0..20_000).find_map(|step| {
+            next.step(&mut life);
+            if step % 20 == 0 && life.volume.status().link == Link::Up {
+                life.write();
+            }
+            let is_ahead = next.volume.map().number > life.volume.map().number;
+            if is_ahead && !is_cut && superblock(&life).0.node == NODE.to_string() {
+                is_cut = true;
+                life.crash();
+                life.load(200);
+            }
+            serve(&mut life);
+            next.volume.poll()
+        });
+        cut += u32::from(is_cut);
+        let done = done.expect("a read ends");
+        assert_eq!(done.result, Ok(()), "seed {seed}: {:?}", next.volume.status().link);
+        let bytes = done.buffer.expect("a read's buffer comes back");
+        let state: Vec<_> = bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect();
+        let mut counts = 0..=life.submitted();
+        assert!(counts.any(|count| life.is_prefix(&state, count)), "no prefix, seed {seed}");
+    }
+    assert!(cut > 20, "the first node was cut off in {cut} of 60 lives");
+}
