@@ -20,12 +20,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Claims the volume as soon as the map file says with which session.
     pub(super) fn propose_claim(&mut self) {
         let (own, life) = (self.session.number(), self.journal.ring.id.life);
+        let found = self.session.current().map_or(0, |block| block.session);
         let recorded = &mut self.commit.recorded;
-        if recorded.claims.find(own).is_some() {
+        let is_met = found == 0 || recorded.claims.find(found).is_some();
+        if is_met && recorded.claims.find(own).is_some() {
             return self.propose();
         }
         // What is there now stays known, however many claims come to nothing.
-        let found = self.session.current().map_or(0, |block| block.session);
         if found != 0 {
             recorded.claims = recorded.claims.with(found, life);
         }

@@ -13,6 +13,7 @@ use super::session::{HEAD_BYTES, Step};
 use super::{Flight, Volume};
 use crate::action::{Request, Tag};
 use crate::map::CloudMap;
+use crate::meta::Committed;
 use crate::segment::{HEADER_BYTES, Index};
 use crate::superblock::{Deleted, Superblock};
 use std::ops::DerefMut;
@@ -105,7 +106,24 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                  does not have"
             ));
         }
+        if self.plan.takeover && self.take_is_over(block.session) {
+            return Some(format!(
+                "node {node} has served the volume in a later session than the one that this node \
+                 was told to take it from, before that broke off; take it again"
+            ));
+        }
         (!self.plan.takeover).then(|| format!("node {node} serves the volume"))
+    }
+
+    /// Whether a take that broke off finds another session than those that it has met. Its claim
+    /// may have been put, so that the other node has taken the volume back since; that node may
+    /// have done no more than start again, but a volume is taken only by order.
+    fn take_is_over(&self, session: u64) -> bool {
+        let Committed { claims, epoch, .. } = self.commit.recorded;
+        let own = self.session.number();
+        let is_under_way = self.session.current.is_some() || claims.find(own).is_some();
+        let is_met = session == 0 || claims.find(session).is_some();
+        epoch == 0 && !claims.is_empty() && !is_under_way && !is_met
     }
 
     /// Whether taking the volume takes back its deletion, too: not on a node that had it before and
