@@ -3,7 +3,9 @@
 //! How: a conversation with the store, one request after the other, many objects in one, performed
 //! by whoever holds it. The superblock says first that the volume is deleted, so that nobody serves
 //! or clones it; a second word says that its objects go from now on. Then they go, then its mark in
-//! its base, and the superblock last. Each word is a replacement on a condition.
+//! its base, and the superblock last. Each word is a replacement on a condition. The superblock's
+//! deletion has none: it is requested once, and after a fault the superblock is fetched first, as
+//! another volume may have begun at the place where only the answer was lost.
 //! What uploads that were cut short left in a folder goes along, of whatever session: none is to
 //! put anything there any more. One that does so late leaves an object, or a file beside one.
 //! Invariant: no object goes before the second word is there, and from then on nobody takes the
@@ -12,7 +14,8 @@
 //! broke off at any request may begin anew, and ends as it would have.
 //! Cost: two requests per word, one per prefix, and one per [`KEYS_MAX`] objects, where the store
 //! takes so many.
-//! Not for: when it is time, which the node says; nor for repeating requests, see [`crate::Store`].
+//! Not for: a deletion of the superblock that a store performs after it was said to have failed and
+//! was repeated; when it is time, which the node says; repeating requests, see [`crate::Store`].
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::segment::{SegmentName, VolumeUuid};
@@ -22,6 +25,8 @@ use std::fmt;
 
 /// How often a replacement that met another one is tried again.
 pub const CONFLICTS_MAX: u32 = 16;
+/// Deletions of the superblock that end with a fault, after which a removal gives up.
+const LAST_MAX: u32 = 5;
 /// Objects of a request at most, which is what S3 takes at once.
 pub const KEYS_MAX: usize = 1000;
 /// Where objects of probes lie, by which an opening asks how the store takes conditions.
@@ -44,8 +49,10 @@ pub enum Goal {
 /// What comes next.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A request to the volume's store.
+    /// A request to the volume's store, which may be repeated where its end is not known.
     Ask(Request),
+    /// One that may not, since it would delete what another volume has put meanwhile.
+    AskOnce(Request),
     /// The base is to be told that its clone is gone.
     TellBase(Base),
     /// It is over.
@@ -169,6 +176,10 @@ pub struct Removal {
     goal: Goal,
     stage: Stage,
     conflicts: u32,
+    /// Deletions of the superblock that ended with a fault.
+    last_faults: u32,
+    /// The volume that the superblock named when the removal found it.
+    removed: Option<String>,
     /// The base of the volume, where it is a clone.
     base: Option<Base>,
 }
@@ -177,8 +188,17 @@ impl Removal {
     /// A conversation on behalf of `node` about a volume, where its number is known.
     #[must_use]
     pub fn new(node: VolumeUuid, volume: Option<VolumeUuid>, goal: Goal) -> Removal {
-        let sessions = Vec::new();
-        Removal { node, volume, sessions, goal, stage: Stage::Look, conflicts: 0, base: None }
+        Removal {
+            node,
+            volume,
+            sessions: Vec::new(),
+            goal,
+            stage: Stage::Look,
+            conflicts: 0,
+            last_faults: 0,
+            removed: None,
+            base: None,
+        }
     }
 
     /// The same of a volume that this node's directory served in these sessions, newest first: what
@@ -206,7 +226,7 @@ impl Removal {
                 Request::DeleteMany { keys: keys[begin..].to_vec() }
             }
             Stage::Tell(base) => return Step::TellBase(base.clone()),
-            Stage::Last => Request::Delete { key: superblock() },
+            Stage::Last => return Step::AskOnce(Request::Delete { key: superblock() }),
             Stage::Over(result) => return Step::Over(result.clone()),
         })
     }
@@ -225,6 +245,13 @@ impl Removal {
             // Others were faster, or this one was with the answer lost: it is looked up.
             (Stage::Replace(..), End::Failed(fault)) if fault.kind == FaultKind::Condition => {
                 self.on_conflict()
+            }
+            (Stage::Last, End::Failed(fault)) if fault.kind == FaultKind::Retry => {
+                self.last_faults += 1;
+                match self.last_faults >= LAST_MAX {
+                    true => Stage::Over(Err(RemovalError::Store(fault))),
+                    false => Stage::Look,
+                }
             }
             (_, End::Failed(fault)) => Stage::Over(Err(RemovalError::Store(fault))),
             (Stage::Replace(..), _) => match self.goal {
@@ -265,6 +292,11 @@ impl Removal {
         let (Some(block), Some(tag)) = (Superblock::decode(bytes), tag) else {
             return Stage::Over(Err(RemovalError::Damaged));
         };
+        let is_last = self.last_faults > 0;
+        if is_last && self.removed.as_ref() != Some(&block.volume) {
+            // The deletion was done, and another volume has begun here since.
+            return Stage::Over(Ok(()));
+        }
         if let Some(refused) = self.refusal(&block) {
             return Stage::Over(Err(refused));
         }
@@ -273,6 +305,10 @@ impl Removal {
             (Goal::Mark(deleted), None) => block.marked_deleted(deleted),
             (Goal::Unmark, Some(_)) => block.undeleted(),
             (Goal::Remove(said), deleted) => {
+                if is_last {
+                    return Stage::Last;
+                }
+                self.removed = Some(block.volume.clone());
                 self.base = block.bases.last().cloned();
                 if deleted.is_some_and(|deleted| deleted.has_begun()) {
                     return Stage::List(0);

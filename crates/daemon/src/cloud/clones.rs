@@ -52,8 +52,13 @@ struct Found {
 
 impl CloudHomes {
     pub(super) fn insist(&self, store: &Store, request: Request) -> End {
+        self.attempt(store, request, ATTEMPTS_MAX)
+    }
+
+    /// Performs a request up to so many times.
+    pub(super) fn attempt(&self, store: &Store, request: Request, attempts_max: u32) -> End {
         let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asked = on_thread(move || runtime.block_on(store.insist(request, ATTEMPTS_MAX)));
+        let asked = on_thread(move || runtime.block_on(store.insist(request, attempts_max)));
         asked.unwrap_or_else(End::Failed)
     }
 

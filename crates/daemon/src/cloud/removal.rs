@@ -70,6 +70,7 @@ impl CloudHomes {
         loop {
             match removal.step() {
                 Step::Ask(request) => removal.on_end(self.insist(store, request)),
+                Step::AskOnce(request) => removal.on_end(self.attempt(store, request, 1)),
                 Step::TellBase(base) => {
                     let is_told = store.beside(&base.url).is_ok_and(|beside| {
                         self.unmark(&base.url, &base.snapshot, store.url(), &beside)
