@@ -10,7 +10,7 @@
 
 use crate::map::CloudMap;
 use crate::segment::VolumeUuid;
-use crate::snapshot::{CLONES_MAX, CloneMark, Snapshot, SnapshotError};
+use crate::snapshot::{CLONES_MAX, CloneMark, Snapshot, SnapshotError, SnapshotId};
 use crate::superblock::{Base, Checkpointed, EpochStart, FORMAT_SNAPSHOTS, Superblock};
 
 /// Clones of clones at most.
@@ -137,14 +137,27 @@ impl ClonePlan {
 }
 
 impl Superblock {
+    /// A snapshot, where the volume is its own and has that one.
+    #[must_use]
+    pub fn snapshot(&self, id: &SnapshotId) -> Option<&Snapshot> {
+        let is_volume = self.volume == id.volume.to_string();
+        self.snapshots.iter().find(|snapshot| is_volume && id.is(snapshot))
+    }
+
     /// The same with a clone marked at a snapshot, for a base that its own node does not change.
     ///
     /// # Errors
-    /// [`SnapshotError`] where there is no such snapshot, or it has too many clones.
-    pub fn marked(&self, snapshot: &str, mark: &CloneMark) -> Result<Superblock, SnapshotError> {
+    /// [`SnapshotError`] where that snapshot is not there, be there another one of its name, or it
+    /// has too many clones.
+    pub fn marked(
+        &self,
+        snapshot: &SnapshotId,
+        mark: &CloneMark,
+    ) -> Result<Superblock, SnapshotError> {
+        self.snapshot(snapshot).ok_or(SnapshotError::Absent)?;
         let mut block = self.clone();
-        let found = block.snapshots.iter_mut().find(|other| other.name == snapshot);
-        let found = found.ok_or(SnapshotError::Absent)?;
+        let mut found = block.snapshots.iter_mut().filter(|other| snapshot.is(other));
+        let found = found.next().expect("it was just found");
         found.mark(mark);
         if !found.clones.contains(mark) {
             return Err(SnapshotError::ClonesFull);

@@ -54,7 +54,7 @@ pub use salvage::{Salvage, SalvageRange, SalvageSink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use snapshot::{
     CLONES_MAX, CloneMark, SNAPSHOT_NAME_MAX, SNAPSHOTS_MAX, Snapshot, SnapshotChange,
-    SnapshotError, is_snapshot_name,
+    SnapshotError, SnapshotId, is_snapshot_name,
 };
 pub use store::Store;
 pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};

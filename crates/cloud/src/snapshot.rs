@@ -7,6 +7,7 @@
 //! Cost: an object of the map's size per snapshot, and the segments that it keeps.
 //! Not for: copies that outlive their store; `layby restore` makes these.
 
+use crate::segment::VolumeUuid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -37,6 +38,25 @@ pub struct Snapshot {
     pub clones: Vec<CloneMark>,
 }
 
+/// One snapshot of one volume. Its name alone may come again: for another snapshot of the volume,
+/// or in another volume at the same place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotId {
+    /// The volume.
+    pub volume: VolumeUuid,
+    /// The snapshot's name.
+    pub name: String,
+    /// The key of its object, which no other snapshot of the volume ever has.
+    pub key: String,
+}
+
+impl SnapshotId {
+    /// Whether a snapshot of the volume is this one.
+    pub(crate) fn is(&self, snapshot: &Snapshot) -> bool {
+        snapshot.name == self.name && snapshot.key() == self.key
+    }
+}
+
 /// A volume that rests on a snapshot of another one, as that one's superblock knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneMark {
@@ -51,6 +71,12 @@ impl Snapshot {
     #[must_use]
     pub fn key(&self) -> String {
         format!("{SNAPSHOTS_PREFIX}{:016x}-{:08x}-{:08x}", self.number, self.epoch, self.serial)
+    }
+
+    /// Which one it is, as a snapshot of this volume.
+    #[must_use]
+    pub fn id_in(&self, volume: VolumeUuid) -> SnapshotId {
+        SnapshotId { volume, name: self.name.clone(), key: self.key() }
     }
 }
 
@@ -123,8 +149,8 @@ pub enum SnapshotChange {
     },
     /// A clone rests on a snapshot from now on.
     Mark {
-        /// The snapshot.
-        name: String,
+        /// The snapshot; another one of its name is none.
+        snapshot: SnapshotId,
         /// The clone.
         clone: CloneMark,
     },

@@ -554,7 +554,7 @@ fn a_takeover_has_its_bounds() {
 fn clones_keep_their_base() {
     let mut life = life(7500);
     let clone = CloneMark { url: "mem://clone".to_owned(), name: "clone".to_owned() };
-    let mark = SnapshotChange::Mark { name: "s0".to_owned(), clone };
+    let mark = SnapshotChange::Mark { snapshot: life.snapshot_id("s0"), clone };
     assert_eq!(life.end_of(mark), Ok(()));
     life.stop();
     let base = superblock(&life.world.store).expect("it is there");

@@ -8,7 +8,7 @@ use crate::clone::ClonePlan;
 use crate::restore::{RestoreError, Restored};
 use crate::segment::VolumeUuid;
 use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
-use crate::snapshot::{CloneMark, SNAPSHOTS_MAX, SnapshotChange, SnapshotError};
+use crate::snapshot::{CloneMark, SNAPSHOTS_MAX, SnapshotChange, SnapshotError, SnapshotId};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -257,13 +257,58 @@ fn marks_of_other_nodes_count() {
     life.settle();
     let mark = CloneMark { url: "mem://far".to_owned(), name: "far".to_owned() };
     let drop = || SnapshotChange::Drop { name: "s0".to_owned() };
-    life.replace(|block| block.marked("s0", &mark).expect("it is there"));
+    let snapshot = life.snapshot_id("s0");
+    life.replace(|block| block.marked(&snapshot, &mark).expect("it is there"));
     let refused = life.end_of(drop());
     assert!(matches!(refused, Err(SnapshotError::HasClones(_))), "{refused:?}");
     assert_eq!(life.superblock().snapshots[0].clones, [mark]);
     life.replace(|block| block.unmarked("mem://far"));
     life.change(drop());
     assert_eq!(life.superblock().snapshots, []);
+}
+
+/// Goal: a clone is marked at the snapshot that it was made from and at no other one of that name:
+/// what the other one does not keep, the clone would lose. Method: a snapshot is dropped and made
+/// anew under its name, or the volume at the place is another; marks by the volume's session, asked
+/// for before, with and behind the drop, and by another node.
+#[test]
+fn a_clone_is_marked_at_its_own_snapshot() {
+    let mark = CloneMark { url: "mem://far".to_owned(), name: "far".to_owned() };
+    let drop = || SnapshotChange::Drop { name: "s0".to_owned() };
+    let make = || SnapshotChange::Make { name: "s0".to_owned(), now_unix: 8 };
+    for seed in 6260..6270 {
+        let mut life = Life::new(seed);
+        life.load(300);
+        life.settle();
+        life.change(make());
+        let old = life.snapshot_id("s0");
+        let change = |snapshot: &SnapshotId| SnapshotChange::Mark {
+            snapshot: snapshot.clone(),
+            clone: mark.clone(),
+        };
+        life.change(drop());
+        life.load(100);
+        life.settle();
+        life.change(make());
+        let new = life.snapshot_id("s0");
+        assert!(old.key != new.key, "{}", life.line);
+        let before = life.superblock();
+        let elsewhere = SnapshotId { volume: VolumeUuid([9; 16]), ..new.clone() };
+        for other in [&old, &elsewhere] {
+            assert_eq!(life.end_of(change(other)), Err(SnapshotError::Absent), "{}", life.line);
+            assert_eq!(before.marked(other, &mark), Err(SnapshotError::Absent), "{}", life.line);
+            assert!(before.snapshot(other).is_none(), "{}", life.line);
+        }
+        assert_eq!(life.superblock().snapshots, before.snapshots, "{}", life.line);
+        // It is not known yet what the store has.
+        life.crash();
+        assert_eq!(life.end_of(change(&old)), Err(SnapshotError::Absent), "{}", life.line);
+        life.change(change(&new));
+        let marked = life.superblock();
+        let marked = marked.snapshot(&new).expect("it stays");
+        assert_eq!(marked.clones, std::slice::from_ref(&mark), "{}", life.line);
+        life.change(SnapshotChange::Unmark { name: "s0".to_owned(), url: mark.url.clone() });
+    }
 }
 
 /// Goal: what cannot be is refused with the reason and changes nothing. Method: bad names, a name
@@ -361,7 +406,8 @@ fn clones_share_and_never_touch_their_base() {
         base.ask_snapshot();
         base.settle();
         let mark = CloneMark { url: "mem://clone".to_owned(), name: "clone".to_owned() };
-        base.change(SnapshotChange::Mark { name: "s0".to_owned(), clone: mark.clone() });
+        let snapshot = base.snapshot_id("s0");
+        base.change(SnapshotChange::Mark { snapshot, clone: mark.clone() });
         let dropped = base.end_of(SnapshotChange::Drop { name: "s0".to_owned() });
         assert!(matches!(dropped, Err(SnapshotError::HasClones(_))), "{dropped:?}");
         let mut clone = base.clone_of("s0");
@@ -420,6 +466,13 @@ fn clones_of_an_empty_volumes_clone_are_clones() {
 }
 
 impl Life {
+    /// Which snapshot has this name now.
+    pub(super) fn snapshot_id(&self, name: &str) -> SnapshotId {
+        let block = self.superblock();
+        let made = block.snapshots.iter().find(|made| made.name == name).expect("it is there");
+        made.id_in(block.volume.parse().expect("its own words"))
+    }
+
     /// A clone of a snapshot, as a life over a store of its own that sees this one's.
     fn clone_of(&self, name: &str) -> Life {
         let block = self.superblock();

@@ -13,7 +13,8 @@ use crate::action::{Condition, Request};
 use crate::clone::has_room;
 use crate::map::{SegmentState, Totals};
 use crate::snapshot::{
-    CloneMark, SNAPSHOTS_MAX, Snapshot, SnapshotChange, SnapshotError, is_pinned, is_snapshot_name,
+    CloneMark, SNAPSHOTS_MAX, Snapshot, SnapshotChange, SnapshotError, SnapshotId, is_pinned,
+    is_snapshot_name,
 };
 use crate::superblock::Superblock;
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ enum Stage {
     /// It is to be named no more.
     Dropping,
     /// A clone is to be marked at it.
-    Marking(CloneMark),
+    Marking(SnapshotId, CloneMark),
     /// The clone at this place is to be marked no more.
     Unmarking(String),
 }
@@ -66,7 +67,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 (name, now_unix, Stage::Waiting { journal_next })
             }
             SnapshotChange::Drop { name } => (name, 0, Stage::Dropping),
-            SnapshotChange::Mark { name, clone } => (name, 0, Stage::Marking(clone)),
+            SnapshotChange::Mark { snapshot, clone } => {
+                (snapshot.name.clone(), 0, Stage::Marking(snapshot, clone))
+            }
             SnapshotChange::Unmark { name, url } => (name, 0, Stage::Unmarking(url)),
         };
         let size_bytes = self.plan.size_bytes;
@@ -110,10 +113,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if !is_snapshot_name(&change.name) {
             return Some(SnapshotError::Name);
         }
+        if let Stage::Marking(id, _) = &change.stage
+            && id.volume != self.plan.volume
+        {
+            return Some(SnapshotError::Absent);
+        }
         if self.snapshots.changes.len() >= CHANGES_MAX {
             return Some(SnapshotError::Full);
         }
-        let is_mark = matches!(change.stage, Stage::Marking(_) | Stage::Unmarking(_));
+        let is_mark = matches!(change.stage, Stage::Marking(..) | Stage::Unmarking(_));
         if !is_mark && self.snapshots.changes.iter().any(|other| other.name == change.name) {
             return Some(SnapshotError::Exists);
         }
@@ -135,11 +143,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let found = named.iter().find(|snapshot| snapshot.name == change.name);
         match (&change.stage, found) {
             (Stage::Dropping, Some(snapshot)) => snapshot.refuse_drop(),
-            (Stage::Marking(mark), Some(snapshot)) => {
+            // A snapshot that has the name by now does not keep what the clone rests on.
+            (Stage::Marking(id, _), Some(snapshot)) if !id.is(snapshot) => {
+                Some(SnapshotError::Absent)
+            }
+            (Stage::Marking(_, mark), Some(snapshot)) => {
                 (!has_room(snapshot, mark)).then_some(SnapshotError::ClonesFull)
             }
             (Stage::Unmarking(_), _) => None,
-            (Stage::Dropping | Stage::Marking(_), None) => Some(SnapshotError::Absent),
+            (Stage::Dropping | Stage::Marking(..), None) => Some(SnapshotError::Absent),
             (_, Some(_)) => Some(SnapshotError::Exists),
             (_, None) => (named.len() >= SNAPSHOTS_MAX).then_some(SnapshotError::Full),
         }
@@ -215,7 +227,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_early = |change: &&Change| match change.stage {
             Stage::Waiting { .. } => true,
             // While a superblock is under way, it may have been done.
-            Stage::Dropping | Stage::Marking(_) => !self.session.is_proposing(),
+            Stage::Dropping | Stage::Marking(..) => !self.session.is_proposing(),
             _ => false,
         };
         let early = self.snapshots.changes.iter().filter(is_early);
@@ -240,7 +252,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn has_snapshot_news(&self) -> bool {
         self.snapshots.changes.iter().any(|change| match &change.stage {
             Stage::Stored(snapshot) => snapshot.number <= self.upload.recorded,
-            Stage::Dropping | Stage::Marking(_) | Stage::Unmarking(_) => true,
+            Stage::Dropping | Stage::Marking(..) | Stage::Unmarking(_) => true,
             _ => false,
         })
     }
@@ -261,7 +273,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 Stage::Dropping => block
                     .snapshots
                     .retain(|other| other.name != change.name || other.refuse_drop().is_some()),
-                Stage::Marking(mark) => named(block, &change.name).for_each(|s| s.mark(mark)),
+                Stage::Marking(id, mark) => {
+                    let at = block.snapshots.iter_mut().filter(|snapshot| id.is(snapshot));
+                    at.for_each(|snapshot| snapshot.mark(mark));
+                }
                 Stage::Unmarking(url) => named(block, &change.name).for_each(|s| s.unmark(url)),
                 _ => {}
             }
@@ -344,7 +359,9 @@ fn named<'a>(block: &'a mut Superblock, name: &'a str) -> impl Iterator<Item = &
 fn is_done(stage: &Stage, now: Option<&Snapshot>) -> bool {
     match (stage, now) {
         (Stage::Stored(made), Some(snapshot)) => made.key() == snapshot.key(),
-        (Stage::Marking(mark), Some(snapshot)) => snapshot.clones.contains(mark),
+        (Stage::Marking(id, mark), Some(snapshot)) => {
+            id.is(snapshot) && snapshot.clones.contains(mark)
+        }
         (Stage::Unmarking(url), Some(snapshot)) => {
             snapshot.clones.iter().all(|clone| clone.url != *url)
         }

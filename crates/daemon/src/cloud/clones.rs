@@ -3,6 +3,8 @@
 //! How: the base's superblock marks the clone first: through the base's own session where this node
 //! serves it and has not lost it, else by a put on the condition that nobody else replaced it. Then
 //! the clone's first checkpoint and its superblock are put, and it is a volume like any other.
+//! The mark names the snapshot whose map the clone was made from: where another one has its name by
+//! then, the clone begins anew with that one.
 //! Invariant: no clone is anywhere without its mark; a mark without a clone is taken over by the
 //! next clone that is made at the same place.
 //! Cost: some requests, and the snapshot's map twice over the link.
@@ -14,13 +16,16 @@ use crate::catalog::VolumeRecord;
 use crate::config::{CloneSource, KeySource, Name};
 use crate::error::{Report, ReportKind};
 use layby_cloud::{
-    CloneMark, ClonePlan, Condition, End, Fault, FaultKind, Link, Order, Request, SUPERBLOCK_KEY,
-    Snapshot, SnapshotChange, SnapshotError, Store, Superblock, Tag, VolumeUuid, Watch,
+    CloneMark, CloneObjects, ClonePlan, Condition, End, Fault, FaultKind, Link, Order, Request,
+    SUPERBLOCK_KEY, Snapshot, SnapshotChange, SnapshotError, SnapshotId, Store, Superblock, Tag,
+    VolumeUuid, Watch,
 };
 use std::time::Duration;
 
 /// How often a request is repeated before a clone is given up.
 const ATTEMPTS_MAX: u32 = 5;
+/// How often a clone is begun whose snapshot is another one by the time that it is marked.
+const BEGINNINGS_MAX: u32 = 2;
 /// How often a replacement that met another one is tried again.
 const CONFLICTS_MAX: u32 = 16;
 /// How long a base that this node serves may take to say that a clone is marked.
@@ -128,42 +133,71 @@ impl CloudHomes {
     ) -> Result<VolumeUuid, Report> {
         let error = format!("cannot clone `{source}`");
         let bad = |cause| refused(&error, ReportKind::Invalid, cause, "correct the URL");
-        let base_store = store.beside(&source.volume).map_err(bad)?;
-        let (base, snapshot) = self.base(&error, source, &base_store)?;
-        let (node, block_bytes) = self.node();
+        let base = store.beside(&source.volume).map_err(bad)?;
+        for _ in 0..BEGINNINGS_MAX {
+            let volume = VolumeUuid(crate::catalog::NodeId::draw()?.0);
+            let (node, _) = self.node();
+            let plan = ClonePlan {
+                volume,
+                name: name.to_string(),
+                url: store.url().to_owned(),
+                node: VolumeUuid(node.0),
+                size_bytes: record.length,
+                base_url: source.volume.clone(),
+            };
+            let Some(objects) = self.begin_clone(&error, source, &base, &plan)? else { continue };
+            let puts = [
+                (objects.checkpoint_key, objects.checkpoint),
+                (SUPERBLOCK_KEY.to_owned(), objects.superblock),
+            ];
+            for (key, bytes) in puts {
+                // The mark stays: another node may be making a clone at this place, too.
+                self.put_new(store, &key, bytes).map_err(|fault| failed(&error, fault))?;
+            }
+            return Ok(volume);
+        }
+        let name = &source.snapshot;
+        let cause =
+            format!("snapshot `{name}` was dropped and made anew while it was to be cloned");
+        Err(refused(&error, ReportKind::InUse, cause, "repeat it when the snapshot stays"))
+    }
+
+    /// The first objects of a clone that its base has marked; none where the snapshot that they are
+    /// made from is gone by then.
+    fn begin_clone(
+        &self,
+        error: &str,
+        source: &CloneSource,
+        base_store: &Store,
+        plan: &ClonePlan,
+    ) -> Result<Option<CloneObjects>, Report> {
+        let (base, snapshot) = self.base(error, source, base_store)?;
+        let (_, block_bytes) = self.node();
         if base.block_bytes != block_bytes {
             let cause = format!("it has blocks of {} bytes, this node others", base.block_bytes);
             let hint = "clone it on a node with these blocks";
-            return Err(refused(&error, ReportKind::Invalid, cause, hint));
+            return Err(refused(error, ReportKind::Invalid, cause, hint));
         }
-        let volume = VolumeUuid(crate::catalog::NodeId::draw()?.0);
-        let plan = ClonePlan {
-            volume,
-            name: name.to_string(),
-            url: store.url().to_owned(),
-            node: VolumeUuid(node.0),
-            size_bytes: record.length,
-            base_url: source.volume.clone(),
-        };
-        let map = match self.insist(&base_store, get(&snapshot.key())) {
+        let map = match self.insist(base_store, get(&snapshot.key())) {
             End::Bytes(map, _) => map,
-            End::Failed(fault) => return Err(failed(&error, fault)),
+            // It was dropped since, or the store has lost it.
+            End::Failed(fault) if fault.kind == FaultKind::NotFound => {
+                let now = self.base(error, source, base_store)?;
+                match now.0.volume == base.volume && now.1.key() == snapshot.key() {
+                    true => return Err(failed(error, fault)),
+                    false => return Ok(None),
+                }
+            }
+            End::Failed(fault) => return Err(failed(error, fault)),
             end => unreachable!("a get ends with bytes or a fault: {end:?}"),
         };
         let objects = plan.objects(&base, &snapshot, &map).map_err(|cause| {
             let hint = "create it with --size as large as the snapshot, or clone another one";
-            refused(&error, ReportKind::Invalid, cause.to_string(), hint)
+            refused(error, ReportKind::Invalid, cause.to_string(), hint)
         })?;
-        self.mark(&error, source, &base_store, &plan.mark())?;
-        let puts = [
-            (objects.checkpoint_key, objects.checkpoint),
-            (SUPERBLOCK_KEY.to_owned(), objects.superblock),
-        ];
-        for (key, bytes) in puts {
-            // The mark stays: another node may be making a clone at this place, too.
-            self.put_new(store, &key, bytes).map_err(|fault| failed(&error, fault))?;
-        }
-        Ok(volume)
+        let volume = base.volume.parse().expect("its objects name it");
+        let is_marked = self.mark(error, base_store, &snapshot.id_in(volume), &plan.mark())?;
+        Ok(is_marked.then_some(objects))
     }
 
     /// Puts an object of a volume that nobody serves yet, in the place of what an attempt left.
@@ -189,33 +223,26 @@ impl CloudHomes {
         Err(Fault { kind: FaultKind::Retry, cause })
     }
 
-    /// Marks a clone at its base's snapshot.
+    /// Marks a clone at its base's snapshot, and answers whether it is there still.
     fn mark(
         &self,
         error: &str,
-        source: &CloneSource,
         base: &Store,
+        snapshot: &SnapshotId,
         mark: &CloneMark,
-    ) -> Result<(), Report> {
-        let name = source.snapshot.to_string();
-        if let Some(watch) = self.watch_at(&source.volume).filter(|watch| !self.is_lost(watch)) {
-            let change = SnapshotChange::Mark { name, clone: mark.clone() };
+    ) -> Result<bool, Report> {
+        if let Some(watch) = self.watch_at(base.url()).filter(|watch| !self.is_lost(watch)) {
+            let change = SnapshotChange::Mark { snapshot: snapshot.clone(), clone: mark.clone() };
             return match self.change(&watch, change) {
-                Ok(()) => Ok(()),
                 Err(SnapshotError::Closed) => {
                     let cause = "the volume that is to be cloned did not mark its clone in time";
                     let hint = "`layby volume show` says how its link is; then repeat it";
                     Err(refused(error, ReportKind::Unreachable, cause, hint))
                 }
-                Err(cause) => Err(refused(
-                    error,
-                    ReportKind::InUse,
-                    cause.to_string(),
-                    "`layby volume snapshots` shows what there is",
-                )),
+                end => is_marked(error, end),
             };
         }
-        if source.volume.starts_with("file:") {
+        if base.url().starts_with("file:") {
             let cause = "this node does not serve the volume, and puts in a folder know no \
                          conditions, so its clone could be forgotten";
             let hint = "clone it on the node that serves it";
@@ -223,13 +250,13 @@ impl CloudHomes {
         }
         let change = |block: &Superblock| match block.deleted.is_some() {
             true => Err(SnapshotError::Absent),
-            false => block.marked(&name, mark),
+            false => block.marked(snapshot, mark),
         };
         let is_done = |block: &Superblock| {
-            let mut at = block.snapshots.iter().filter(|snapshot| snapshot.name == name);
-            at.any(|snapshot| snapshot.clones.contains(mark))
+            block.snapshot(snapshot).is_some_and(|now| now.clones.contains(mark))
         };
-        self.replace(base, change, is_done).map_err(|fault| failed(error, fault))
+        let end = self.replace(base, change, is_done).map_err(|fault| failed(error, fault))?;
+        is_marked(error, end)
     }
 
     /// Takes a clone's mark away; what cannot be reached keeps it.
@@ -246,7 +273,7 @@ impl CloudHomes {
         match unmarked {
             // A base that is gone has no marks.
             Err(fault) => fault.kind == FaultKind::NotFound,
-            Ok(()) => true,
+            Ok(end) => end.is_ok(),
         }
     }
 
@@ -274,29 +301,29 @@ impl CloudHomes {
     }
 
     /// Replaces the superblock of a volume that this node does not serve, on the condition that
-    /// nobody else does meanwhile, until it `is_done`.
+    /// nobody else does meanwhile, until it `is_done`, or `change` refuses.
     pub(super) fn replace(
         &self,
         store: &Store,
         change: impl Fn(&Superblock) -> Result<Superblock, SnapshotError>,
         is_done: impl Fn(&Superblock) -> bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<Result<(), SnapshotError>, Fault> {
         for _ in 0..CONFLICTS_MAX {
             let Found { block, tag } = self.found(store)?;
             if is_done(&block) {
-                return Ok(());
+                return Ok(Ok(()));
             }
-            let block = change(&block).map_err(|refusal| Fault {
-                kind: FaultKind::NotFound,
-                cause: refusal.to_string(),
-            })?;
+            let block = match change(&block) {
+                Ok(block) => block,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
             let (key, bytes) = (SUPERBLOCK_KEY.to_owned(), block.encode().into());
             let put = Request::Put { key, bytes, condition: Condition::Replace(tag) };
             match self.insist(store, put) {
                 // Others were faster, or this one was with the answer lost: it is looked up.
                 End::Failed(fault) if fault.kind == FaultKind::Condition => {}
                 End::Failed(fault) => return Err(fault),
-                _ => return Ok(()),
+                _ => return Ok(Ok(())),
             }
         }
         let cause = "others replace its superblock again and again".to_owned();
@@ -304,6 +331,116 @@ impl CloudHomes {
     }
 }
 
+/// Whether a mark has come to its snapshot, which may be gone.
+fn is_marked(error: &str, end: Result<(), SnapshotError>) -> Result<bool, Report> {
+    const SHOW: &str = "`layby volume snapshots` shows what there is";
+    match end {
+        Ok(()) => Ok(true),
+        Err(SnapshotError::Absent) => Ok(false),
+        Err(cause) => Err(refused(error, ReportKind::InUse, cause.to_string(), SHOW)),
+    }
+}
+
 fn get(key: &str) -> Request {
     Request::Get { key: key.to_owned(), range: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloud::Watched;
+    use crate::node::Node;
+    use crate::node::tests::{MockStarter, config};
+    use layby_cloud::Compression;
+    use std::sync::{Arc, Mutex};
+    use tempfile::TempDir;
+
+    fn folder(dir: &TempDir, name: &str) -> String {
+        format!("file://{}/{name}", dir.path().display())
+    }
+
+    /// A superblock of a volume in a folder with the snapshots `monday` and `tuesday`.
+    async fn base(dir: &TempDir, homes: &CloudHomes, store: &Store) -> (VolumeRecord, Superblock) {
+        let url = folder(dir, "maps");
+        let text = format!("[volume.maps]\nsize = \"1MiB\"\npath = \"{url}\"\n");
+        let node = Node::start(config(dir, &text), Arc::new(MockStarter::default())).await;
+        let node = node.expect("nothing is missing");
+        let name = |text: &str| -> Name { text.parse().expect("a good name") };
+        for snapshot in ["monday", "tuesday"] {
+            let (volume, snapshot) = (name("maps"), name(snapshot));
+            let made = node.control().snapshot_create(&volume, &snapshot).await;
+            made.expect("it is served");
+        }
+        let record = node.control().view().catalog.volumes["maps"].clone();
+        node.run(async {}).await.expect("stops");
+        (record, homes.found(store).expect("it is there").block)
+    }
+
+    fn put(homes: &CloudHomes, store: &Store, block: &Superblock) {
+        let replaced = homes.replace(store, |_| Ok(block.clone()), |now| now == block);
+        replaced.expect("it is a folder").expect("it refuses nothing");
+    }
+
+    /// Goal: a clone rests on the snapshot that it is marked at, where the one of that name is
+    /// dropped and made anew while the clone is made; where that goes on, it is refused. Method: a
+    /// base whose session refuses the first marks and has another snapshot of the name then.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_clone_begins_anew_with_a_new_snapshot() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let homes = CloudHomes::new(&config(&dir, ""), tokio::runtime::Handle::current());
+        let homes = Arc::new(homes);
+        let store = Store::create(&folder(&dir, "maps")).expect("a folder");
+        let (record, block) = base(&dir, &homes, &store).await;
+        homes.introduce(crate::catalog::NodeId([5; 16]), block.block_bytes);
+        let volume = block.volume.parse().expect("its own words");
+        let named = |at: usize| {
+            let made = Snapshot { name: "monday".to_owned(), ..block.snapshots[at].clone() };
+            (made.id_in(volume), Superblock { snapshots: vec![made], ..block.clone() })
+        };
+        let states = [named(0), named(1)];
+        for refusals in 0..=BEGINNINGS_MAX as usize {
+            put(&homes, &store, &states[0].1);
+            let asked = Arc::new(Mutex::new(Vec::new()));
+            let (heard, base, from) = (asked.clone(), store.clone(), homes.clone());
+            let blocks = states.clone().map(|(_, block)| block);
+            let (_, watch) = Watch::new(move |order, _| {
+                let Order::Snapshots(SnapshotChange::Mark { snapshot, .. }, answer) = order else {
+                    return;
+                };
+                let mut heard = heard.lock().expect("no thread panics");
+                heard.push(snapshot);
+                let is_gone = heard.len() <= refusals;
+                if is_gone {
+                    put(&from, &base, &blocks[heard.len() % 2]);
+                }
+                let end = if is_gone { Err(SnapshotError::Absent) } else { Ok(()) };
+                answer.send(end).expect("it waits");
+            });
+            let url = store.url().to_owned();
+            let watched = Watched { url, watch, compression: Compression::None };
+            homes.watches().insert(0, watched);
+            let clone = folder(&dir, &format!("clone{refusals}"));
+            let clone = Store::create(&clone).expect("a folder");
+            let source = CloneSource {
+                volume: store.url().to_owned(),
+                snapshot: "monday".parse().expect("a good name"),
+            };
+            let name = "clone".parse().expect("a good name");
+            let made = homes.make_clone(&name, &record, &source, &clone);
+            let asked = asked.lock().expect("no thread panics").clone();
+            let expected = [0, 1].map(|at| states[at].0.clone());
+            if refusals < BEGINNINGS_MAX as usize {
+                let found = homes.found(&clone).expect("it is there").block;
+                assert_eq!(found.volume, made.expect("it is marked").to_string());
+                let base = found.bases.last().expect("it is a clone");
+                assert_eq!(base.through, block.snapshots[refusals].number);
+                assert_eq!(asked, expected[..=refusals]);
+            } else {
+                let refused = made.expect_err("it was not marked");
+                assert!(refused.cause.contains("made anew"), "{refused}");
+                assert_eq!(asked, expected);
+                assert!(homes.found(&clone).is_err(), "nothing was put");
+            }
+        }
+    }
 }
