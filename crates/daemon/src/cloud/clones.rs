@@ -8,17 +8,18 @@
 //! Invariant: no clone is anywhere without its mark; a mark without a clone is taken over by the
 //! next clone that is made at the same place.
 //! Cost: some requests, and the snapshot's map twice over the link.
-//! Not for: bases in folders that another node serves, since puts there know no conditions.
+//! Not for: bases that another node serves where puts know no conditions: in folders, and in stores
+//! that ignore them.
 
 use super::CloudHomes;
 use super::ask::on_thread;
 use crate::catalog::VolumeRecord;
-use crate::config::{CloneSource, KeySource, Name};
+use crate::config::{CloneSource, ConditionChoice, KeySource, Name};
 use crate::error::{Report, ReportKind};
 use layby_cloud::{
-    CloneMark, CloneObjects, ClonePlan, Condition, End, Fault, FaultKind, Link, Order, Request,
-    SUPERBLOCK_KEY, Snapshot, SnapshotChange, SnapshotError, SnapshotId, Store, Superblock, Tag,
-    VolumeUuid, Watch,
+    CloneMark, CloneObjects, ClonePlan, Condition, ConditionalPuts, End, Fault, FaultKind, Link,
+    Order, Request, SUPERBLOCK_KEY, Snapshot, SnapshotChange, SnapshotError, SnapshotId, Store,
+    Superblock, Tag, VolumeUuid, Watch,
 };
 use std::time::Duration;
 
@@ -47,6 +48,35 @@ fn failed(error: &str, fault: Fault) -> Report {
         _ => (ReportKind::Unreachable, "repeat it when the store answers"),
     };
     refused(error, kind, fault.cause, hint)
+}
+
+/// Why another node's volume is not told of a clone: puts do not keep conditions there, or may not,
+/// so that its node could put its superblock over the mark, and would drop the snapshot.
+fn refuse_mark(
+    url: &str,
+    puts: ConditionalPuts,
+    choice: ConditionChoice,
+) -> Option<(&'static str, &'static str)> {
+    const CLONE_THERE: &str = "clone it on the node that serves it";
+    if url.starts_with("file:") {
+        let cause = "this node does not serve the volume, and puts in a folder know no \
+                     conditions, so its clone could be forgotten";
+        return Some((cause, CLONE_THERE));
+    }
+    match (puts, choice) {
+        (ConditionalPuts::Ignored, _) => Some((
+            "this node does not serve the volume, and its store keeps no conditions on puts, so \
+             its clone could be forgotten",
+            CLONE_THERE,
+        )),
+        (ConditionalPuts::Unknown, ConditionChoice::Optional) => Some((
+            "this node does not serve the volume, and its store may keep no conditions on puts, \
+             as `conditional_puts` says, so its clone could be forgotten",
+            "clone it on the node that serves it; or set `conditional_puts = \"required\"` of \
+             [cloud] where the store keeps conditions",
+        )),
+        _ => None,
+    }
 }
 
 /// A volume's superblock, and the version that the store has.
@@ -242,10 +272,8 @@ impl CloudHomes {
                 end => is_marked(error, end),
             };
         }
-        if base.url().starts_with("file:") {
-            let cause = "this node does not serve the volume, and puts in a folder know no \
-                         conditions, so its clone could be forgotten";
-            let hint = "clone it on the node that serves it";
+        let choice = self.config.conditional_puts;
+        if let Some((cause, hint)) = refuse_mark(base.url(), base.conditional_puts(), choice) {
             return Err(refused(error, ReportKind::Invalid, cause, hint));
         }
         let change = |block: &Superblock| match block.deleted.is_some() {
@@ -349,11 +377,31 @@ fn get(key: &str) -> Request {
 mod tests {
     use super::*;
     use crate::cloud::Watched;
+    use crate::config::ConditionChoice::{Optional, Required};
     use crate::node::Node;
     use crate::node::tests::{MockStarter, config};
+    use ConditionalPuts::{Ignored, Unknown};
     use layby_cloud::Compression;
     use std::sync::{Arc, Mutex};
     use tempfile::TempDir;
+
+    /// Goal: a base that another node serves is told of a clone only where its store keeps the
+    /// conditions of puts. Method: each kind of place, of store and of configuration.
+    #[test]
+    fn a_mark_needs_conditions() {
+        assert_eq!(refuse_mark("s3://b/x", Unknown, Required), None);
+        for choice in [Required, Optional] {
+            let (cause, _) = refuse_mark("file:///x", Unknown, choice).expect("it is a folder");
+            assert!(cause.contains("folder"), "{cause}");
+            let (cause, _) = refuse_mark("s3://b/x", Ignored, choice).expect("none is kept");
+            assert!(cause.contains("keeps no conditions"), "{cause}");
+        }
+        for url in ["s3://b/x", "az://b/x", "gs://b/x"] {
+            let (cause, hint) = refuse_mark(url, Unknown, Optional).expect("none may be kept");
+            assert!(cause.contains("may keep no conditions"), "{cause}");
+            assert!(hint.contains("required"), "{hint}");
+        }
+    }
 
     fn folder(dir: &TempDir, name: &str) -> String {
         format!("file://{}/{name}", dir.path().display())
