@@ -3,6 +3,8 @@
 //! How: a clone begins as the snapshot's map, as its own first checkpoint, and counts its segments
 //! on from there; so a number says whose a segment is. Its map and superblock name its bases, and
 //! the base's superblock marks the clone at its snapshot, which then cannot be dropped.
+//! Two clones that are made at one place at once put a checkpoint each, and the first superblock
+//! decides; the other checkpoint goes when that volume is opened.
 //! Invariant: the mark is in the base before the clone is anywhere, and goes after it; a clone
 //! neither changes nor deletes anything of a base.
 //! Cost: a copy of the snapshot's map. A base's segments stay as long as the clone does.
@@ -15,6 +17,8 @@ use crate::superblock::{Base, Checkpointed, EpochStart, FORMAT_SNAPSHOTS, Superb
 
 /// Clones of clones at most.
 pub const BASES_MAX: usize = 8;
+/// The least epoch in keys of clones' first checkpoints; those of sessions stay below.
+pub(crate) const CLONE_EPOCHS: u32 = 1 << 31;
 
 /// The key of a base's object among those of a clone.
 pub(crate) fn base_key(base: usize, key: &str) -> String {
@@ -89,6 +93,14 @@ impl ClonePlan {
         CloneMark { url: self.url.clone(), name: self.name.clone() }
     }
 
+    /// The epoch in the key of its first checkpoint. It is drawn with the clone's number, so
+    /// that two clones that are made at one place at once put two checkpoints, and the superblock
+    /// that comes first names its own.
+    fn checkpoint_epoch(&self) -> u32 {
+        let [a, b, c, d, ..] = self.volume.0;
+        u32::from_be_bytes([a, b, c, d]) | CLONE_EPOCHS
+    }
+
     /// The clone's first objects, from its base's superblock and its snapshot's object.
     ///
     /// # Errors
@@ -113,7 +125,7 @@ impl ClonePlan {
         map.end_at(snapshot.size_bytes.div_ceil(base.block_bytes.into()));
         let (url, name, through) = (self.base_url.clone(), snapshot.name.clone(), snapshot.number);
         map.rest_on(Base { url, snapshot: name, through }, self.volume);
-        let checkpoint = Checkpointed { number: through, epoch: 0 };
+        let checkpoint = Checkpointed { number: through, epoch: self.checkpoint_epoch() };
         let superblock = Superblock {
             format: FORMAT_SNAPSHOTS,
             volume: self.volume.to_string(),

@@ -4,7 +4,7 @@
 
 use super::lives::{JOURNAL, Life, NODE};
 use crate::action::{Condition, End, FaultKind, Request, Tag};
-use crate::clone::ClonePlan;
+use crate::clone::{CloneObjects, ClonePlan};
 use crate::restore::{RestoreError, Restored};
 use crate::segment::VolumeUuid;
 use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
@@ -440,6 +440,43 @@ fn clones_share_and_never_touch_their_base() {
     }
 }
 
+/// Goal: of two clones that are made at one place at once, the one whose superblock came first is
+/// whole, and what the other one put goes. Method: the first objects of both in either order, with
+/// a file beside the other's checkpoint; the first one lives on, over restarts.
+#[test]
+fn two_clones_at_one_place_leave_one_whole() {
+    let mut base = Life::new(6650);
+    base.load(600);
+    base.settle();
+    base.ask_snapshot();
+    base.settle();
+    let own = base.superblock().volume.parse().expect("its own words");
+    let own = base.clone_objects("s0", own);
+    let other = base.clone_objects("s0", VolumeUuid([9; 16]));
+    for is_first in [true, false] {
+        let mut objects = vec![
+            (&own.checkpoint_key[..], own.checkpoint.clone()),
+            (&other.checkpoint_key[..], other.checkpoint.clone()),
+        ];
+        if !is_first {
+            objects.reverse();
+        }
+        objects.push((SUPERBLOCK_KEY, own.superblock.clone()));
+        objects.push((SUPERBLOCK_KEY, other.superblock.clone()));
+        let cut_short = format!("{}#7", other.checkpoint_key);
+        objects.push((&cut_short, vec![1]));
+        let mut clone = base.clone_with("s0", objects);
+        assert!(clone.read_all() == base.snapshots.held["s0"], "{}", base.line);
+        clone.settle();
+        let has = |life: &Life, key: &str| life.world.store.get(key, None).is_ok();
+        assert!(has(&clone, &own.checkpoint_key), "the superblock names it");
+        assert!(!has(&clone, &other.checkpoint_key) && !has(&clone, &cut_short), "{}", base.line);
+        clone.load(300);
+        clone.crash();
+        clone.settle();
+    }
+}
+
 /// Goal: what began as a clone of a volume that was never written can be cloned like any other
 /// (each of its snapshots was called damaged: its map did not name a base of which it had nothing).
 /// Method: a chain of clones from an empty volume, the first one empty or not; each reads as the
@@ -473,28 +510,36 @@ impl Life {
         made.id_in(block.volume.parse().expect("its own words"))
     }
 
-    /// A clone of a snapshot, as a life over a store of its own that sees this one's.
-    fn clone_of(&self, name: &str) -> Life {
+    /// The first objects of a clone with this number.
+    fn clone_objects(&self, name: &str, volume: VolumeUuid) -> CloneObjects {
         let block = self.superblock();
         let snapshot = block.snapshots.iter().find(|made| made.name == name).expect("it is there");
         let (map, _) = self.world.store.get(&snapshot.key(), None).expect("it is whole");
         let plan = ClonePlan {
-            volume: block.volume.parse().expect("its own words"),
+            volume,
             name: "clone".to_owned(),
             url: "mem://clone".to_owned(),
             node: NODE,
             size_bytes: block.size_bytes,
             base_url: "mem://base".to_owned(),
         };
-        let objects = plan.objects(&block, snapshot, &map).expect("it can be cloned");
-        let mut life = Life::new(block.revision);
-        let put = |(key, bytes): (&str, Vec<u8>)| {
-            let (key, bytes, condition) = (key.to_owned(), bytes.into(), Condition::Create);
-            Request::Put { key, bytes, condition }
-        };
+        plan.objects(&block, snapshot, &map).expect("it can be cloned")
+    }
+
+    /// A clone of a snapshot, as a life over a store of its own that sees this one's.
+    fn clone_of(&self, name: &str) -> Life {
+        let volume = self.superblock().volume.parse().expect("its own words");
+        let objects = self.clone_objects(name, volume);
         let checkpoint = (&objects.checkpoint_key[..], objects.checkpoint);
-        for object in [checkpoint, (SUPERBLOCK_KEY, objects.superblock)] {
-            life.world.store.perform(&put(object));
+        self.clone_with(name, vec![checkpoint, (SUPERBLOCK_KEY, objects.superblock)])
+    }
+
+    /// The same, over these objects.
+    fn clone_with(&self, name: &str, objects: Vec<(&str, Vec<u8>)>) -> Life {
+        let mut life = Life::new(self.superblock().revision);
+        for (key, bytes) in objects {
+            let (key, bytes, condition) = (key.to_owned(), bytes.into(), Condition::Create);
+            life.world.store.perform(&Request::Put { key, bytes, condition });
         }
         life.world.store.base = Some(Box::new(self.world.store.clone()));
         life.before = Some(self.snapshots.held[name].clone());

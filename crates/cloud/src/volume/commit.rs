@@ -9,6 +9,7 @@
 
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
+use crate::clone::CLONE_EPOCHS;
 use crate::map::MapImage;
 use crate::meta::{Born, Committed, Frame};
 use crate::removal::{KEYS_MAX, is_right_below, session_of, temporary_of};
@@ -284,8 +285,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return is_old && named.all(|snapshot| snapshot.key() != key);
         }
         let named = self.session.current().and_then(|block| block.checkpoint);
-        let is_old = Checkpointed::parse(key).is_some_and(|found| found.epoch < epoch);
-        is_old && named.is_none_or(|named| key != named.key())
+        self.is_old_checkpoint(key) && named.is_none_or(|named| key != named.key())
+    }
+
+    /// Whether a key is of a checkpoint that no superblock will name from now on: an earlier
+    /// session's, or that of a clone that was to begin here, since there is a superblock. The one
+    /// that is named may be such.
+    fn is_old_checkpoint(&self, key: &str) -> bool {
+        let epoch = Checkpointed::parse(key).map(|found| found.epoch);
+        epoch.is_some_and(|epoch| epoch < self.session.epoch() || epoch >= CLONE_EPOCHS)
     }
 
     /// Whether a file beside an object is of an upload that an earlier session began. No clock says
@@ -295,7 +303,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn is_cut_short(&self, of: &str, number: u64) -> bool {
         let is_earlier = session_of(of).is_some_and(|put| put < self.session.epoch());
         let is_superblock = of == SUPERBLOCK_KEY && number > 0;
-        is_earlier || is_superblock || self.is_own_probe(of)
+        is_earlier || is_superblock || self.is_own_probe(of) || self.is_old_checkpoint(of)
     }
 
     /// Replaces the map file by one checkpoint where it has grown.

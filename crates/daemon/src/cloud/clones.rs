@@ -6,7 +6,8 @@
 //! The mark names the snapshot whose map the clone was made from: where another one has its name by
 //! then, the clone begins anew with that one.
 //! Invariant: no clone is anywhere without its mark; a mark without a clone is taken over by the
-//! next clone that is made at the same place.
+//! next clone that is made at the same place. No object of another attempt is deleted, since its
+//! superblock may be on its way.
 //! Cost: some requests, and the snapshot's map twice over the link.
 //! Not for: bases that another node serves where puts know no conditions: in folders, and in stores
 //! that ignore them.
@@ -44,6 +45,7 @@ fn failed(error: &str, fault: Fault) -> Report {
             "look at the credentials; a clone has its base's key: give the same --key, or none",
         ),
         FaultKind::NotFound => (ReportKind::NotFound, "look at the URL and its prefix"),
+        FaultKind::Condition => (ReportKind::InUse, "choose another prefix"),
         FaultKind::Device => (ReportKind::Corrupt, "`layby restore` says more of what is damaged"),
         _ => (ReportKind::Unreachable, "repeat it when the store answers"),
     };
@@ -230,27 +232,25 @@ impl CloudHomes {
         Ok(is_marked.then_some(objects))
     }
 
-    /// Puts an object of a volume that nobody serves yet, in the place of what an attempt left.
+    /// Puts an object of a volume that nobody serves yet, and no other attempt's object goes.
     fn put_new(&self, store: &Store, key: &str, bytes: Vec<u8>) -> Result<(), Fault> {
         let bytes = bytes::Bytes::from(bytes);
-        for _ in 0..2 {
-            let (condition, bytes) = (Condition::Create, bytes.clone());
-            let put = Request::Put { key: key.to_owned(), bytes: bytes.clone(), condition };
-            match self.insist(store, put) {
-                End::Failed(fault) if fault.kind == FaultKind::Condition => {
-                    match self.insist(store, get(key)) {
-                        // Its own, with the answer lost.
-                        End::Bytes(held, _) if held == bytes => return Ok(()),
-                        _ if key == SUPERBLOCK_KEY => return Err(fault),
-                        _ => drop(self.insist(store, Request::Delete { key: key.to_owned() })),
-                    }
+        let (condition, copy) = (Condition::Create, bytes.clone());
+        let put = Request::Put { key: key.to_owned(), bytes: copy, condition };
+        match self.insist(store, put) {
+            End::Failed(fault) if fault.kind == FaultKind::Condition => {
+                match self.insist(store, get(key)) {
+                    // Its own, with the answer lost.
+                    End::Bytes(held, _) if held == bytes => Ok(()),
+                    _ => Err(Fault {
+                        cause: format!("another volume was made there meanwhile: `{key}` is there"),
+                        ..fault
+                    }),
                 }
-                End::Failed(fault) => return Err(fault),
-                _ => return Ok(()),
             }
+            End::Failed(fault) => Err(fault),
+            _ => Ok(()),
         }
-        let cause = format!("`{key}` is there already, and comes back");
-        Err(Fault { kind: FaultKind::Retry, cause })
     }
 
     /// Marks a clone at its base's snapshot, and answers whether it is there still.
