@@ -15,6 +15,8 @@ use std::fmt;
 pub const SNAPSHOTS_MAX: usize = 64;
 /// Clones of a snapshot at most.
 pub const CLONES_MAX: usize = 32;
+/// Changes of a volume's snapshots that wait for their end at most.
+pub(crate) const CHANGES_MAX: usize = SNAPSHOTS_MAX;
 /// Characters of a snapshot's name at most.
 pub const SNAPSHOT_NAME_MAX: usize = 64;
 
@@ -174,6 +176,8 @@ pub enum SnapshotError {
     Absent,
     /// There are as many as there may be.
     Full,
+    /// As many changes as may be wait for the store already.
+    Pending,
     /// It has as many clones as it may have.
     ClonesFull,
     /// These clones rest on it.
@@ -193,6 +197,11 @@ impl fmt::Display for SnapshotError {
             SnapshotError::Exists => f.write_str("there is a snapshot of that name"),
             SnapshotError::Absent => f.write_str("there is no snapshot of that name"),
             SnapshotError::Full => write!(f, "the volume has {SNAPSHOTS_MAX} snapshots already"),
+            SnapshotError::Pending => write!(
+                f,
+                "{CHANGES_MAX} changes of its snapshots are pending, since its store does not take \
+                 them"
+            ),
             SnapshotError::ClonesFull => write!(f, "the snapshot has {CLONES_MAX} clones already"),
             SnapshotError::HasClones(clones) => {
                 write!(f, "volumes are clones of it: {}", clones.join(", "))

@@ -10,6 +10,7 @@ use crate::segment::VolumeUuid;
 use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
 use crate::snapshot::{CloneMark, SNAPSHOTS_MAX, SnapshotChange, SnapshotError, SnapshotId};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use layby_types::Nanos;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -334,6 +335,83 @@ fn impossible_snapshots_are_refused() {
     assert_eq!(end(&mut life, drop("1")), Err(SnapshotError::Closed));
 }
 
+/// Goal: marks of a clone that are taken away again and again while the link is cut are one change,
+/// whose end all that still wait for it get; too many others are refused for what they are, and
+/// full of snapshots is no volume that has one. Method: the same removal of a mark many times, most
+/// of them given up; others beside it until one is refused; then the link is back.
+#[test]
+fn changes_that_are_alike_are_one() {
+    let mut life = Life::new(6360);
+    life.load(300);
+    life.settle();
+    life.ask_snapshot();
+    life.settle();
+    life.world.faults.is_cut = true;
+    let unmark =
+        |url: String| SnapshotChange::Unmark { name: "s0".to_owned(), url: format!("mem://{url}") };
+    let ids: Vec<u64> = (0..3 * SNAPSHOTS_MAX).map(|_| life.token()).collect();
+    let (waiting, gone) = ids.split_at(2);
+    for id in waiting {
+        life.volume.change_snapshots(*id, unmark("gone".to_owned()));
+    }
+    for id in gone {
+        life.volume.change_snapshots(*id, unmark("gone".to_owned()));
+        life.volume.withdraw_snapshot(*id);
+    }
+    assert_eq!(life.volume.poll_snapshots(), None, "they wait for the link");
+    let others: Vec<u64> = (0..SNAPSHOTS_MAX).map(|_| life.token()).collect();
+    for id in &others {
+        life.volume.change_snapshots(*id, unmark(id.to_string()));
+    }
+    let refused: Vec<_> = std::iter::from_fn(|| life.volume.poll_snapshots()).collect();
+    let last = &others[others.len() - waiting.len()..];
+    let expected: Vec<_> = last.iter().map(|id| (*id, Err(SnapshotError::Pending))).collect();
+    assert_eq!(refused, expected);
+    life.world.faults.is_cut = false;
+    let mut ends = BTreeMap::new();
+    for _ in 0..5000 {
+        life.turn_later();
+        ends.extend(std::iter::from_fn(|| life.volume.poll_snapshots()));
+    }
+    let taken = others[..others.len() - waiting.len()].iter();
+    let expected = waiting.iter().chain(taken).map(|id| (*id, Ok(())));
+    assert_eq!(ends, expected.collect(), "{}", life.line);
+}
+
+/// Goal: of a mark and its removal the later one counts, where the node gave the earlier one up
+/// before the store had it. Method: both orders, with the link cut, and back after the second one.
+#[test]
+fn a_change_that_was_given_up_undoes_no_later_one() {
+    let mark = CloneMark { url: "mem://far".to_owned(), name: "far".to_owned() };
+    for is_marked in [true, false] {
+        let mut life = Life::new(6370);
+        life.load(300);
+        life.settle();
+        life.ask_snapshot();
+        life.settle();
+        let snapshot = life.snapshot_id("s0");
+        let add = || SnapshotChange::Mark { snapshot: snapshot.clone(), clone: mark.clone() };
+        let remove = || SnapshotChange::Unmark { name: "s0".to_owned(), url: mark.url.clone() };
+        let (given_up, later) = if is_marked { (remove(), add()) } else { (add(), remove()) };
+        if is_marked {
+            life.change(add());
+        }
+        life.world.faults.is_cut = true;
+        let id = life.token();
+        life.volume.change_snapshots(id, given_up);
+        (0..50).for_each(|_| life.turn_later());
+        life.volume.withdraw_snapshot(id);
+        assert_eq!(life.volume.poll_snapshots(), None);
+        let id = life.token();
+        life.volume.change_snapshots(id, later);
+        life.world.faults.is_cut = false;
+        (0..5000).for_each(|_| life.turn_later());
+        assert_eq!(life.volume.poll_snapshots(), Some((id, Ok(()))), "{}", life.line);
+        let clones = life.superblock().snapshots[0].clones.len();
+        assert_eq!(clones, usize::from(is_marked), "{}", life.line);
+    }
+}
+
 /// Goal: a snapshot that nobody waits for any more is not made, and holds nothing up; one that has
 /// begun is made all the same. Method: withdrawn while the link is cut; and at every step of one.
 #[test]
@@ -556,16 +634,28 @@ impl Life {
         assert!(matches!(end, End::Stored(_)), "{end:?}");
     }
 
+    /// One step of the world, and what the volume makes of it.
+    fn turn(&mut self) {
+        let actions = self.volume.take_actions();
+        self.world.take(actions);
+        if let Some((id, end)) = self.world.step() {
+            self.volume.on_end(id, end);
+        }
+    }
+
+    /// The same, a while later: what rests goes on.
+    fn turn_later(&mut self) {
+        self.turn();
+        self.now = Nanos(self.now.0 + 10_000_000);
+        self.volume.on_tick(self.now);
+    }
+
     /// Makes a change and waits for its end.
     pub(super) fn end_of(&mut self, change: SnapshotChange) -> Result<(), SnapshotError> {
         let id = self.token();
         self.volume.change_snapshots(id, change);
         for _ in 0..5000 {
-            let actions = self.volume.take_actions();
-            self.world.take(actions);
-            if let Some((id, end)) = self.world.step() {
-                self.volume.on_end(id, end);
-            }
+            self.turn();
             if let Some((ended, result)) = self.volume.poll_snapshots() {
                 assert_eq!(ended, id, "{}", self.line);
                 return result;

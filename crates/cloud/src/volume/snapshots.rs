@@ -13,16 +13,14 @@ use crate::action::{Condition, Request};
 use crate::clone::has_room;
 use crate::map::{SegmentState, Totals};
 use crate::snapshot::{
-    CloneMark, SNAPSHOTS_MAX, Snapshot, SnapshotChange, SnapshotError, SnapshotId, is_pinned,
-    is_snapshot_name,
+    CHANGES_MAX, CloneMark, SNAPSHOTS_MAX, Snapshot, SnapshotChange, SnapshotError, SnapshotId,
+    is_pinned, is_snapshot_name,
 };
 use crate::superblock::Superblock;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 
-/// Changes of snapshots that wait for their end at most.
-const CHANGES_MAX: usize = SNAPSHOTS_MAX;
-
+#[derive(PartialEq)]
 enum Stage {
     /// The store lacks batches of the journal before this one.
     Waiting { journal_next: u64 },
@@ -44,6 +42,23 @@ struct Change {
     size_bytes: u64,
     created_unix: u64,
     stage: Stage,
+    /// The marks of all callers that wait for its end.
+    waiters: Vec<u64>,
+}
+
+impl Change {
+    fn is_mark(&self) -> bool {
+        matches!(self.stage, Stage::Marking(..) | Stage::Unmarking(_))
+    }
+
+    /// The clone's place, where its mark is changed.
+    fn clone_url(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Marking(_, mark) => Some(&mark.url),
+            Stage::Unmarking(url) => Some(url),
+            _ => None,
+        }
+    }
 }
 
 /// Snapshots that are being made and dropped.
@@ -55,6 +70,34 @@ pub(super) struct Snapshots {
     serial_next: u32,
     /// Counts what changes which segments are kept.
     pub(super) revision: u64,
+}
+
+impl Snapshots {
+    /// Adds a change. Equal changes of a mark are one, whose end all callers get; a change of the
+    /// same mark that was given up goes, since it would undo this one later.
+    fn push(&mut self, change: Change) {
+        let is_same = |other: &&mut Change| {
+            change.is_mark() && other.name == change.name && other.stage == change.stage
+        };
+        if let Some(same) = self.changes.iter_mut().find(is_same) {
+            return same.waiters.extend(change.waiters);
+        }
+        let url = change.clone_url();
+        let is_undone =
+            |other: &Change| url.is_some() && other.clone_url() == url && other.name == change.name;
+        self.changes.retain(|other| !other.waiters.is_empty() || !is_undone(other));
+        self.changes.push(change);
+    }
+
+    /// Whether as many wait as may: changes, or callers for one.
+    fn is_full(&self) -> bool {
+        let waiting = self.changes.iter().map(|change| change.waiters.len().max(1));
+        waiting.sum::<usize>() >= CHANGES_MAX
+    }
+
+    fn end(&mut self, change: &Change, result: &Result<(), SnapshotError>) {
+        self.ends.extend(change.waiters.iter().map(|id| (*id, result.clone())));
+    }
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
@@ -73,10 +116,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             SnapshotChange::Unmark { name, url } => (name, 0, Stage::Unmarking(url)),
         };
         let size_bytes = self.plan.size_bytes;
-        let change = Change { id, name, size_bytes, created_unix, stage };
+        let change = Change { id, name, size_bytes, created_unix, stage, waiters: vec![id] };
         match self.refuse_change(&change) {
-            Some(error) => self.snapshots.ends.push_back((id, Err(error))),
-            None => self.snapshots.changes.push(change),
+            Some(error) => self.snapshots.end(&change, &Err(error)),
+            None => self.snapshots.push(change),
         }
         self.step();
     }
@@ -86,6 +129,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn withdraw_snapshot(&mut self, id: u64) {
         let waits = |change: &Change| matches!(change.stage, Stage::Waiting { .. });
         self.snapshots.changes.retain(|change| change.id != id || !waits(change));
+        for change in self.snapshots.changes.iter_mut().filter(|change| change.is_mark()) {
+            change.waiters.retain(|waiter| *waiter != id);
+        }
         self.step();
     }
 
@@ -118,11 +164,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         {
             return Some(SnapshotError::Absent);
         }
-        if self.snapshots.changes.len() >= CHANGES_MAX {
-            return Some(SnapshotError::Full);
+        if self.snapshots.is_full() {
+            return Some(SnapshotError::Pending);
         }
-        let is_mark = matches!(change.stage, Stage::Marking(..) | Stage::Unmarking(_));
-        if !is_mark && self.snapshots.changes.iter().any(|other| other.name == change.name) {
+        if !change.is_mark() && self.snapshots.changes.iter().any(|other| other.name == change.name)
+        {
             return Some(SnapshotError::Exists);
         }
         self.refuse_early(change)
@@ -165,7 +211,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             let failed = SnapshotError::Lost("the volume's journal failed".to_owned());
             let journal = self.write.is_lost.then_some(failed);
             let error = lost.or(journal).unwrap_or(SnapshotError::Closed);
-            self.snapshots.ends.push_back((change.id, Err(error)));
+            self.snapshots.end(&change, &Err(error));
         }
     }
 
@@ -234,8 +280,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let refused = early.filter_map(|change| Some((change.id, self.refuse_early(change)?)));
         let refused: Vec<(u64, SnapshotError)> = refused.collect();
         for (id, error) in refused {
-            self.snapshots.changes.retain(|change| change.id != id);
-            self.snapshots.ends.push_back((id, Err(error)));
+            let at = self.snapshots.changes.iter().position(|change| change.id == id);
+            let change = self.snapshots.changes.remove(at.expect("it was just found"));
+            self.snapshots.end(&change, &Err(error));
         }
     }
 
@@ -291,7 +338,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let now = block.snapshots.clone();
         for change in std::mem::take(&mut self.snapshots.changes) {
             match self.end_of(&change, &now) {
-                Some(result) => self.snapshots.ends.push_back((change.id, result)),
+                Some(result) => self.snapshots.end(&change, &result),
                 None => self.snapshots.changes.push(change),
             }
         }

@@ -111,6 +111,11 @@ fn refusal(error: &str, cause: &SnapshotError) -> Report {
             "nothing was changed",
             "delete some with `layby volume snapshot-delete`",
         ),
+        SnapshotError::Pending => (
+            ReportKind::Unreachable,
+            "nothing was changed",
+            "`layby volume show` says how its link is; repeat it when the store answers",
+        ),
         SnapshotError::ClonesFull => {
             (ReportKind::InUse, "nothing was changed", "delete some of them with their data first")
         }
