@@ -197,7 +197,8 @@ fn work(shared: &Shared) {
             let (result, extents) = match outcome {
                 Ok((bytes, extents)) => (Ok(bytes), extents),
                 Err(errno) => {
-                    flight.is_syncing = has_failed_in_sync(&disk, &flight.operation);
+                    flight.is_syncing =
+                        may_be_of_sync(errno) && has_failed_in_sync(&disk, &flight.operation);
                     (Err(errno.into()), Vec::new())
                 }
             };
@@ -303,6 +304,12 @@ fn write(disk: &OpenDisk, offset: u64, bytes: &[u8], durable: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Whether a durable write's sync may have ended so. Where the system had no memory for a request,
+/// nothing was asked of the device.
+pub(super) fn may_be_of_sync(errno: Errno) -> bool {
+    !matches!(errno, Errno::NOMEM | Errno::NOBUFS)
 }
 
 /// Whether it is a durable write that failed in its sync: repeated without one, it ends well. The

@@ -18,7 +18,7 @@ mod stream;
 mod tests;
 mod turns;
 
-use super::blocking::{Blocking, zero_flags, zero_unsupported};
+use super::blocking::{Blocking, may_be_of_sync, zero_flags, zero_unsupported};
 use super::clock::Clock;
 use super::flights::{Flight, Flights};
 use super::linger::Linger;
@@ -383,7 +383,7 @@ impl RingIo {
                 Step::Again
             }
             IoOperation::Write { durable: true, .. }
-                if flight.refused.is_none() && !flight.is_syncing =>
+                if flight.refused.is_none() && !flight.is_syncing && may_be_of_sync(errno) =>
             {
                 flight.refused = Some(errno.into());
                 Step::Again

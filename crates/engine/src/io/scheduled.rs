@@ -172,7 +172,7 @@ impl<H: Io> Scheduled<H> {
     }
 
     fn start(&mut self, (slot, operation): (u32, IoOperation)) {
-        let started = operation.disk().and_then(|disk| self.begun_now(disk));
+        let started = operation.disk().and_then(|disk| self.begun_now(disk, &operation));
         let flight = self.flights[slot as usize].as_mut().expect("a flight starts before it ends");
         flight.begun = started;
         self.inner.set_life(flight.life);
@@ -183,8 +183,11 @@ impl<H: Io> Scheduled<H> {
     }
 
     /// When an operation has begun that the disk is given now; none where it waits for others.
-    fn begun_now(&self, disk: DiskId) -> Option<Nanos> {
-        (!self.inner.would_wait(disk)).then(|| self.inner.now())
+    fn begun_now(&self, disk: DiskId, operation: &IoOperation) -> Option<Nanos> {
+        // Threads take these, and never wait for others of the disk.
+        let is_apart =
+            matches!(operation, IoOperation::Discard { .. } | IoOperation::Extents { .. });
+        (is_apart || !self.inner.would_wait(disk)).then(|| self.inner.now())
     }
 
     /// Notes which operations that waited in the host's queue have begun.
@@ -301,7 +304,7 @@ impl<H: Io> Io for Scheduled<H> {
         let cost = if self.rank <= self.best { None } else { cost_of(&operation) };
         let (is_straight, life) = (cost.is_none(), self.life);
         let (bytes, work) = cost.unwrap_or_default();
-        let begun = if is_straight { self.begun_now(disk) } else { None };
+        let begun = if is_straight { self.begun_now(disk, &operation) } else { None };
         let is_quick = operation.is_quick();
         let slot =
             self.insert(Flight { token, disk, begun, is_quick, is_straight, bytes, work, life });

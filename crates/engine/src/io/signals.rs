@@ -97,17 +97,18 @@ impl Signals {
     }
 
     fn submit(&self, event: BorrowedFd<'_>) -> Result<(), Errno> {
-        let entry = Entry {
+        let mut entry = Entry {
             operation: READ,
             file: self.empty.as_raw_fd() as u32,
             flags: RAISES_EVENT,
             event: event.as_raw_fd() as u32,
             ..Entry::default()
         };
-        let entries = [&raw const entry];
-        // SAFETY: the kernel reads the one entry within the call; its buffer has no bytes.
+        let mut entries = [&raw mut entry];
+        // SAFETY: the kernel reads the one entry within the call, and writes its key; its buffer
+        // has no bytes.
         let submitted =
-            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, entries.as_ptr()) };
+            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, entries.as_mut_ptr()) };
         checked(submitted)
     }
 

@@ -237,6 +237,7 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
         None if is_due(log) && may_start(log) && log.checkpoint.doubtful.is_some() => void(log, io),
         None if is_due(log) && may_start(log) => start(log),
         Some(Stage::Serialising(cursor)) => serialise(log, io, cursor, view),
+        Some(Stage::Settled) if is_doubtful(log) => fail(log),
         Some(Stage::Settled) => write_trailer(log, io),
         _ => {}
     }
@@ -353,6 +354,11 @@ pub(super) fn on_sync_failed(log: &mut LogStore) {
     if let Some(run) = &mut log.checkpoint.run {
         run.is_doubtful = true;
     }
+}
+
+/// A sync of the own disk has failed since the run began.
+fn is_doubtful(log: &LogStore) -> bool {
+    log.checkpoint.run.as_ref().is_some_and(|run| run.is_doubtful)
 }
 
 /// The own disk is synced, or has failed.
@@ -594,7 +600,9 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     log.note_end(OperationKind::Write, log.checkpoint.writing, done.result);
     let was_voiding = core::mem::take(&mut log.checkpoint.is_voiding);
     let place = log.checkpoint.writing.0;
-    log.checkpoint.doubtful = done.result.is_err().then_some(place);
+    // Its own sync came after another one that failed: the device may have dropped it.
+    let is_doubtful = is_doubtful(log);
+    log.checkpoint.doubtful = (done.result.is_err() || is_doubtful).then_some(place);
     let is_full = (0..2).any(|area| log.geometry.checkpoint_first(area) == place);
     if was_voiding && !is_full {
         log.checkpoint.passed_by = log.checkpoint.doubtful.take();
@@ -602,6 +610,9 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     if done.result.is_err() {
         fail_on_device(log);
         return;
+    }
+    if is_doubtful {
+        return fail(log);
     }
     if was_voiding {
         return;

@@ -486,6 +486,25 @@ fn no_checkpoint_is_written_after_a_failed_sync() {
     assert_eq!(log.counters().bytes_checkpoint, before);
 }
 
+/// Goal: a checkpoint during which a sync of its disk fails is none, wherever that comes: the device
+/// may have dropped its chunks, or its trailer. Method: a sync that fails after so many turns of a
+/// checkpoint, of one more each time until it comes behind its end.
+#[test]
+fn no_checkpoint_outlives_a_failed_sync() {
+    for turns in 0.. {
+        let (mut io, _, mut log) = fresh(8);
+        stored(&put(&mut io, &mut log, 0, 50, true)).expect("a sound disk");
+        log.checkpoint_now(false);
+        (0..turns).for_each(|_| drop(checkpoint_turn(&mut io, &mut log)));
+        super::log_checkpoint::on_sync_failed(&mut log);
+        if turns > 0 && !super::log_checkpoint::is_running(&log) {
+            return assert!(turns > 3, "{turns} turns");
+        }
+        let failed = (0..1000).any(|_| checkpoint_turn(&mut io, &mut log));
+        assert_eq!(failed, turns > 0, "{turns} turns");
+    }
+}
+
 /// Goal: what is noted of unsynced batches is bounded, and still says the first and each stream's
 /// last. Method: batches of two streams, in turns and out of their order.
 #[test]
