@@ -392,13 +392,17 @@ fn big_sends_arrive_in_order() {
 fn gone_peers_and_closed_sockets_end_everything() {
     for choice in HOSTS {
         let (mut io, _, socket, peer) = host_with_socket(choice);
+        let shared = io.peer(socket).expect("a host has descriptors");
+        assert!(!shared.has_left() && !io.has_peer_left(socket));
         drop(peer);
+        assert!(shared.has_left() && io.has_peer_left(socket), "{choice:?}");
         assert_eq!(receive(&mut io, socket, 10), Ok(Vec::new()));
         assert_eq!(send(&mut io, socket, b"anyone?"), Err(Errno::PIPE.into()));
         io.close_socket(socket);
 
         let (ours, _peer) = UnixStream::pair().unwrap();
         let socket = io.attach_socket(ours.into()).unwrap();
+        let shared = io.peer(socket).expect("a host has descriptors");
         let buffer = io.buffer(100);
         io.submit(Token(0), receive_whole(socket, buffer));
         for token in 1..4 {
@@ -416,6 +420,7 @@ fn gone_peers_and_closed_sockets_end_everything() {
             assert_eq!(end.result.is_ok(), end.token == Token(0), "{end:?}");
             assert!(end.buffer.is_some());
         }
+        assert!(shared.has_left(), "{choice:?}: closed here, which is as good");
         let (ours, mut peer) = UnixStream::pair().unwrap();
         let socket = io.attach_socket(ours.into()).unwrap();
         peer.write_all(b"fresh").unwrap();

@@ -9,7 +9,7 @@ use super::pool::PoolIo;
 use super::ring::RingIo;
 use super::{
     Buffer, DiskId, EventId, HintState, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk,
-    OpenError, OpenMode, Opened, SocketId, Token, VolatileIo, Waker, WriteLife, open_disk,
+    OpenError, OpenMode, Opened, Peer, SocketId, Token, VolatileIo, Waker, WriteLife, open_disk,
 };
 use layby_types::Nanos;
 use rustix::net::{AddressFamily, sockopt};
@@ -195,6 +195,10 @@ impl Io for HostIo {
 
     fn has_peer_left(&self, socket: SocketId) -> bool {
         either!(self, io => io.has_peer_left(socket))
+    }
+
+    fn peer(&self, socket: SocketId) -> Option<Peer> {
+        either!(self, io => io.peer(socket))
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {

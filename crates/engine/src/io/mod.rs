@@ -23,6 +23,7 @@ mod mapping;
 mod open;
 mod operation;
 mod passed;
+mod peer;
 mod pool;
 mod ring;
 mod room;
@@ -44,6 +45,7 @@ pub(crate) use lost_pages::LostPages;
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
 pub use passed::{PASSED_MAX, take_passed};
+pub use peer::Peer;
 pub use pool::PoolIo;
 pub use ring::RingIo;
 pub use room::{NoRoom, overwrite_in_place, own_room};
@@ -287,6 +289,11 @@ pub trait Io {
         let _ = socket;
         false
     }
+    /// The same for other threads to ask; none where only this one can tell.
+    fn peer(&self, socket: SocketId) -> Option<Peer> {
+        let _ = socket;
+        None
+    }
     /// Starts what is queued, then appends what has ended to `done`. Waits for at least one end,
     /// a [`Waker`] call or `deadline` if there is none yet; `Nanos::ZERO` never waits.
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>);
@@ -352,15 +359,6 @@ pub struct Opened {
     pub device: u64,
     /// It is a write-protected device, which the mode allowed.
     pub is_protected: bool,
-}
-
-/// Whether a stream socket's peer has closed its side, or the connection is broken.
-fn has_hung_up(socket: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut watched = [PollFd::new(socket, PollFlags::RDHUP)];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    poll(&mut watched, Some(&now)).is_ok_and(|_| watched[0].revents().intersects(gone))
 }
 
 /// Runs one operation to its end while a node starts or stops. No other operation may be in flight.

@@ -17,7 +17,7 @@ use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
     Buffer, BufferPool, DiskId, EventId, HintState, Io, IoDone, IoError, IoOperation, Mapping,
-    SocketId, Token, Waker, WriteLife,
+    Peer, SocketId, Token, Waker, WriteLife,
 };
 use layby_types::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -33,7 +33,7 @@ const MARK_WAKER: u64 = u64::MAX;
 const EVENTS_MAX: usize = 64;
 
 struct Socket {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     receive: Option<Flight>,
     sends: VecDeque<Flight>,
 }
@@ -108,6 +108,7 @@ impl PoolIo {
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
         epoll::add(&self.epoll, &file, epoll::EventData::new_u64(u64::from(id)), events)?;
+        let file = Arc::new(file);
         let socket = Some(Socket { file, receive: None, sends: VecDeque::new() });
         if self.sockets_free.pop().is_some() {
             self.sockets[id as usize] = socket;
@@ -270,7 +271,12 @@ impl Io for PoolIo {
 
     fn has_peer_left(&self, socket: SocketId) -> bool {
         let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
-        super::has_hung_up(&entry.file)
+        super::peer::has_hung_up(&entry.file)
+    }
+
+    fn peer(&self, socket: SocketId) -> Option<Peer> {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        Some(Peer::new(Arc::clone(&entry.file)))
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {

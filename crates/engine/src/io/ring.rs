@@ -26,7 +26,7 @@ use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
     Buffer, BufferPool, DiskId, EventId, HintState, Io, IoDone, IoError, IoOperation, Mapping,
-    SocketId, Token, Waker, WriteLife,
+    Peer, SocketId, Token, Waker, WriteLife,
 };
 use entries::FileMark;
 use io_uring::squeue::Flags;
@@ -61,7 +61,7 @@ struct Disk {
 }
 
 struct Socket {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     mark: FileMark,
     /// Sends in order; only the first is in the ring.
     sends: VecDeque<u32>,
@@ -178,6 +178,7 @@ impl RingIo {
         // The ring waits by itself; with O_NONBLOCK some kernels would refuse to.
         rustix::io::ioctl_fionbio(&file, false)?;
         let mark = self.kernel.register_file(file.as_fd());
+        let file = Arc::new(file);
         let socket =
             Some(Socket { file, mark, sends: VecDeque::new(), in_flight: 0, closing: false });
         let id = self.sockets_free.pop().unwrap_or(self.sockets.len() as u32);
@@ -585,7 +586,12 @@ impl Io for RingIo {
 
     fn has_peer_left(&self, socket: SocketId) -> bool {
         let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
-        super::has_hung_up(&entry.file)
+        super::peer::has_hung_up(&entry.file)
+    }
+
+    fn peer(&self, socket: SocketId) -> Option<Peer> {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        Some(Peer::new(Arc::clone(&entry.file)))
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {

@@ -11,7 +11,7 @@
 
 use super::{
     Buffer, DiskId, EventId, HintState, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError,
-    OpenMode, Opened, Owed, SocketId, Token, Waker, WriteLife,
+    OpenMode, Opened, Owed, Peer, SocketId, Token, Waker, WriteLife,
 };
 use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits, Verdict};
 use layby_types::Nanos;
@@ -378,6 +378,10 @@ impl<H: Io> Io for Scheduled<H> {
 
     fn has_peer_left(&self, socket: SocketId) -> bool {
         self.inner.has_peer_left(socket)
+    }
+
+    fn peer(&self, socket: SocketId) -> Option<Peer> {
+        self.inner.peer(socket)
     }
 
     fn close_event(&mut self, event: EventId) {

@@ -15,7 +15,9 @@ mod overlay;
 #[cfg(test)]
 mod tests;
 
-use super::{Buffer, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token};
+use super::{
+    Buffer, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, Peer, SocketId, Token,
+};
 use layby_types::Nanos;
 use mapping::{Shared, VolatileMapping, lock};
 use overlay::{Content, Piece, lay_over_extents};
@@ -371,6 +373,10 @@ impl<I: Io> Io for VolatileIo<I> {
 
     fn has_peer_left(&self, socket: SocketId) -> bool {
         self.inner.has_peer_left(socket)
+    }
+
+    fn peer(&self, socket: SocketId) -> Option<Peer> {
+        self.inner.peer(socket)
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
