@@ -187,7 +187,7 @@ impl Guest {
             }
             let call = self.taken.expect("it was just taken, or before");
             if let Some(kind) = self.refusal(gate, &call) {
-                (self.taken, self.hold) = (None, Hold::Open);
+                self.drop_taken(gate);
                 self.ring.finish(&call, Err(kind))?;
                 continue;
             }
@@ -203,12 +203,13 @@ impl Guest {
         Ok(())
     }
 
-    /// Why the call that was taken is refused, if it neither has begun nor waits. What comes by a
-    /// link was let in by the client's shard.
+    /// Why the call that was taken is refused, if it has not begun. Ranges of the part have: they
+    /// were let in by the client's shard, or by the one that keeps the limits.
     fn refusal(&self, gate: &Gate, call: &Call) -> Option<ErrorKind> {
-        let is_fresh = self.hold != Hold::Held && !self.cuts.is_cutting();
-        let is_own = self.link.is_none() && is_fresh;
-        gate.refusal(self.volume, call).filter(|_| is_own)
+        if self.cuts.is_cutting() || self.is_part() {
+            return None;
+        }
+        gate.refusal(self.volume, call)
     }
 
     /// Whether the call that was taken waits, so that nothing is asked until its release, whatever

@@ -58,7 +58,7 @@ impl Guest {
     }
 
     /// Drops the request that was taken and has not begun, if there is one.
-    fn drop_taken(&mut self, gate: &mut Gate) {
+    pub(super) fn drop_taken(&mut self, gate: &mut Gate) {
         if self.taken.take().is_some() {
             (self.hold, self.has_more) = (Hold::Open, false);
             gate.cancel(self.volume, self.asker());

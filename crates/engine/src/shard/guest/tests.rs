@@ -2,10 +2,12 @@
 //!
 //! How: a ring whose requests are written down, over a core with simulated disks.
 
+mod led;
+
 use super::*;
 use crate::core::tests::{Shape, World, call};
 use crate::io::{Buffer, Waker};
-use crate::link::{Asked, NearEnd, link};
+use crate::link::{Answered, Asked, NearEnd, link};
 use layby_cache::throttle::{LimitPlan, Limits, Rate};
 use layby_types::{ClassId, ErrorKind, Nanos, Rng};
 use std::collections::VecDeque;
@@ -105,6 +107,11 @@ impl Bench {
         while let Some(finished) = core.take_finished() {
             self.guests.reply(io, core, finished);
         }
+    }
+
+    /// The end of a turn.
+    fn flush(&mut self) {
+        self.guests.flush(&mut self.gate);
     }
 
     /// Until nothing is left to do; answers with the most bytes that a turn gave to the core.
@@ -268,7 +275,7 @@ fn a_stopped_queue_answers_what_was_taken() {
         let World { io, core, .. } = &mut bench.world;
         bench.guests.stop(io, core, (0, true), Box::new(stopped));
         for _ in 0..TURNS_MAX {
-            bench.guests.flush(&mut bench.gate);
+            bench.flush();
             if base.lock().unwrap().is_some() {
                 break;
             }
@@ -419,7 +426,7 @@ fn clients_of_a_link_have_each_their_part() {
         bench.guests.start_branches(Waker::flag_only);
         bench.go_on();
         bench.work();
-        bench.guests.flush(&mut bench.gate);
+        bench.flush();
         for (branch, count) in branches.iter().zip(&mut counts) {
             let mut answers = VecDeque::new();
             assert!(!branch.take(&mut answers), "its far end is there");
@@ -450,13 +457,42 @@ fn what_a_stop_lets_pass_is_charged() {
     let World { io, core, .. } = &mut bench.world;
     bench.guests.stop(io, core, (0, true), Box::new(drop));
     bench.run();
-    bench.guests.flush(&mut bench.gate);
+    bench.flush();
     assert_eq!(bench.answers.lock().unwrap().ended, [(1, Ok(())), (2, Ok(()))]);
     assert_eq!(bench.gate.waits(LOWER).waiting, 0);
     let (one, _) = read(0, 0, 4096);
     assert!(!bench.gate.may_start(LOWER, CLIENT, &one));
     assert!(pass_time(&mut bench, Nanos::from_millis(1900)).is_empty());
     assert_eq!(pass_time(&mut bench, Nanos::from_secs(2)), [u64::from(CLIENT)]);
+}
+
+/// Goal: a write that waits for its volume's limits is refused once the volume is not to be changed,
+/// also where its queue stops first, and waits for nothing more. Method: a write behind a spent
+/// burst; the gate is told; the queue stops, or time passes.
+#[test]
+fn a_held_write_is_refused_once_its_volume_is_read_only() {
+    for stops in [true, false] {
+        let requests = vec![read(1, 0, 4096), write(2, 0, &[3; 4096])];
+        let mut bench = Bench::new(17, requests, Rank::FIRST);
+        limit(&mut bench, Limits { requests: Some(Rate::per_second(1, 1)), bytes: None });
+        bench.go_on();
+        assert_eq!(bench.gate.waits(LOWER).waiting, 1);
+        bench.gate.set_read_only(LOWER, true);
+        if stops {
+            let World { io, core, .. } = &mut bench.world;
+            bench.guests.stop(io, core, (0, true), Box::new(drop));
+        } else {
+            pass_time(&mut bench, Nanos::from_secs(1));
+        }
+        bench.run();
+        bench.flush();
+        let mut ended = std::mem::take(&mut bench.answers.lock().unwrap().ended);
+        ended.sort_unstable_by_key(|(cookie, _)| *cookie);
+        assert_eq!(ended, [(1, Ok(())), (2, Err(ErrorKind::Denied))]);
+        assert_eq!(bench.gate.waits(LOWER).waiting, 0);
+        assert!(pass_time(&mut bench, Nanos::from_secs(9)).is_empty());
+        assert_eq!(bench.world.read(LOWER.0, 0, 4096).unwrap(), [0; 4096]);
+    }
 }
 
 /// Goal: a queue that its guest breaks while a request waits for the limits waits for nothing.
@@ -468,7 +504,7 @@ fn a_broken_queue_waits_for_nothing() {
     bench.go_on();
     assert_eq!(bench.gate.waits(LOWER).waiting, 1);
     bench.guests.note_broken(&mut bench.world.io, 0, "a test breaks it");
-    bench.guests.flush(&mut bench.gate);
+    bench.flush();
     assert_eq!(bench.gate.waits(LOWER).waiting, 0);
     assert!(pass_time(&mut bench, Nanos::from_secs(9)).is_empty());
 }
@@ -498,7 +534,7 @@ fn an_abandoned_write_ends_whole_and_unheard() {
     assert_eq!(bench.go_on(), QUANTUM);
     let base = abandon(&mut bench);
     for _ in 0..TURNS_MAX {
-        bench.guests.flush(&mut bench.gate);
+        bench.flush();
         if base.lock().unwrap().is_some() {
             break;
         }
@@ -509,7 +545,7 @@ fn an_abandoned_write_ends_whole_and_unheard() {
     assert!(guest.is_abandoned && guest.inflight == 1);
     assert_eq!(bench.guests.submitted_bytes().count(), 0, "it holds nobody back");
     bench.run();
-    bench.guests.flush(&mut bench.gate);
+    bench.flush();
     assert!(bench.guests.places[0].is_none());
     let answers = bench.answers.lock().unwrap();
     assert!(answers.ended.is_empty() && answers.bytes.is_empty());
@@ -524,7 +560,7 @@ fn what_has_not_begun_is_dropped() {
     bench.gate.intents().set_clean(LOWER);
     assert_eq!(bench.go_on(), 0);
     let base = abandon(&mut bench);
-    bench.guests.flush(&mut bench.gate);
+    bench.flush();
     assert_eq!(*base.lock().unwrap(), Some(7));
     assert!(bench.guests.places[0].is_none());
     bench.gate.record_intent(LOWER);
@@ -555,11 +591,11 @@ fn behind_the_bound_a_stop_waits() {
         bench.guests.add(Guest { is_closed: true, is_abandoned: true, ..full });
         assert_eq!(bench.go_on(), 4096);
         let base = abandon(&mut bench);
-        bench.guests.flush(&mut bench.gate);
+        bench.flush();
         assert_eq!(base.lock().unwrap().is_none(), waits);
         while bench.guests.places[0].is_some() {
             bench.work();
-            bench.guests.flush(&mut bench.gate);
+            bench.flush();
         }
         assert_eq!(*base.lock().unwrap(), Some(7));
         assert_eq!(bench.answers.lock().unwrap().ended.len(), usize::from(waits));
