@@ -142,6 +142,24 @@ impl Connection {
         let cookie = self.cookie_next;
         self.cookie_next += 1;
         self.in_flight.insert(cookie, if kind == 0 { length } else { 0 });
+        self.put((flags, kind, cookie), (offset, length), data)?;
+        Ok(cookie)
+    }
+
+    /// Sends a goodbye, after which nothing more is sent.
+    ///
+    /// # Errors
+    /// [`Lost`] when the server is gone.
+    pub fn say_goodbye(&mut self) -> Result<(), Lost> {
+        self.put((0, 2, self.cookie_next), (0, 0), &[])
+    }
+
+    fn put(
+        &mut self,
+        (flags, kind, cookie): (u16, u16, u64),
+        (offset, length): (u64, u32),
+        data: &[u8],
+    ) -> Result<(), Lost> {
         let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
         bytes.extend(flags.to_be_bytes());
         bytes.extend(kind.to_be_bytes());
@@ -149,8 +167,7 @@ impl Connection {
         bytes.extend(offset.to_be_bytes());
         bytes.extend(length.to_be_bytes());
         bytes.extend(data);
-        self.stream.write_all(&bytes)?;
-        Ok(cookie)
+        Ok(self.stream.write_all(&bytes)?)
     }
 
     /// The next reply: the cookie of its request, and the data of a read or the error's number.

@@ -4,14 +4,15 @@
 //! ring of requests as a guest's is and adds answers at the end of its turn; who adds to an empty
 //! list wakes the other shard. A write's bytes and a read's buffer travel with the call, and the
 //! buffer comes back with the answer, so nothing is copied for the way. A link can have branches,
-//! links of their own for the calls of one client each, whose far ends come by it.
+//! links of their own for the calls of one client each, whose far ends come by it. Once that client
+//! has left, its branch says so, and the far end begins nothing more.
 //! Invariant: a call is answered once, or its far end is gone and the near one hears of it; an end
 //! that is dropped is heard of by the other. Calls in the lists are in flight for clients, whose
 //! bounds are theirs: there is no other queue.
 //! Cost: two uncontended locks per call and way; a system call per turn and way at most;
 //! a look at each link per turn.
 
-use crate::io::{Buffer, Waker};
+use crate::io::{Buffer, Peer, Waker};
 use layby_types::{Call, ErrorKind, Extent, GuestRing, SessionError, Taken};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,11 +96,24 @@ struct Shared {
     is_used: AtomicBool,
     /// Far ends of new branches; none where the far end is gone.
     branches: Mutex<Option<Vec<FarEnd>>>,
+    /// The branch's client has left.
+    has_left: AtomicBool,
+    /// Where that client is, while it has not.
+    peer: Mutex<Option<Peer>>,
 }
 
 impl Shared {
     fn branches(&self) -> MutexGuard<'_, Option<Vec<FarEnd>>> {
         self.branches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self) {
+        self.has_left.store(true, Ordering::Release);
+        *self.peer() = None;
     }
 }
 
@@ -108,7 +122,8 @@ impl Shared {
 pub fn link() -> (NearEnd, FarEnd) {
     let (calls, answers) = (Way::new(), Way::new());
     let (is_used, branches) = (AtomicBool::new(false), Mutex::new(Some(Vec::new())));
-    let shared = Arc::new(Shared { calls, answers, is_used, branches });
+    let (has_left, peer) = (AtomicBool::new(false), Mutex::new(None));
+    let shared = Arc::new(Shared { calls, answers, is_used, branches, has_left, peer });
     let near = NearEnd(Arc::clone(&shared));
     let far = FarEnd {
         shared,
@@ -137,6 +152,17 @@ impl NearEnd {
         self.0.branches().as_mut()?.push(far);
         self.0.calls.wake();
         Some(near)
+    }
+
+    /// Where the branch's client is; before the first call.
+    pub(crate) fn set_peer(&self, peer: Peer) {
+        *self.0.peer() = Some(peer);
+    }
+
+    /// The branch's client has left: what the far end has not begun never begins.
+    pub(crate) fn leave(&self) {
+        self.0.leave();
+        self.0.calls.wake();
     }
 
     /// Sends a call.
@@ -204,6 +230,21 @@ impl FarLook {
     /// Whether nobody asks any more, nor waits for an answer.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.calls.lock().is_ended
+    }
+
+    /// Whether nothing more is to begin: the branch's client is known to have left, or nothing
+    /// waits for an answer.
+    pub(crate) fn has_left(&self) -> bool {
+        self.0.has_left.load(Ordering::Acquire) || self.is_ended()
+    }
+
+    /// The same, with a look at the client's socket, of whose end the near end may hear later.
+    pub(crate) fn finds_left(&self) -> bool {
+        let has_left = self.has_left() || self.0.peer().as_ref().is_some_and(Peer::has_left);
+        if has_left {
+            self.0.leave();
+        }
+        has_left
     }
 }
 

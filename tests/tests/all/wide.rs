@@ -611,3 +611,119 @@ fn a_limit_is_shared_by_connections_of_all_shards() {
     assert!(counts.iter().all(|count| *count >= ALL / 8), "{counts:?}");
     setup.finish();
 }
+
+/// A write of one block, filled with `value`.
+fn filled(offset: u64, value: u8) -> Request {
+    Request::Write { offset, data: vec![value; 4096], fua: false }
+}
+
+/// Reads a block so often that requests which wait for a limit beside it have had their turn.
+#[track_caller]
+fn assert_stays(connection: &mut Connection, offset: u64, value: u8) {
+    for _ in 0..6 {
+        let read = connection.call(&Request::Read { offset, length: 4096 });
+        let data = read.expect("the node serves").expect("it reads");
+        assert!(data == [value; 4096], "an older write came after a newer one: {}", data[0]);
+    }
+}
+
+/// Goal: a request that a limit holds back dies with its connection, whichever shard has that, with
+/// and without a goodbye. Method: a connection beside the first part, older than the limit; three
+/// writes in one go at a rate that lets the first pass; it breaks; another one writes the last
+/// block anew and reads it back, in a line behind what was held.
+#[test]
+fn a_held_write_dies_with_its_connection() {
+    const LAST: u64 = 3 * STRIPE;
+    let setup = Setup::new("");
+    for name in ["break", "goodbye"] {
+        setup.create(name, 4 * STRIPE, "normal");
+        let [_, mut first] = setup.pair(name);
+        let limit = ["--iops-max", "5", "--iops-burst", "1"];
+        setup.node.layby(&[&["volume", "set", name][..], &limit].concat());
+        for at in [0, STRIPE, LAST] {
+            first.send(&filled(at, 1)).expect("the node serves");
+        }
+        assert!(first.receive().expect("the first passes on the burst").1.is_ok());
+        if name == "goodbye" {
+            first.say_goodbye().expect("the node serves");
+        }
+        drop(first);
+        let mut second = setup.open(name);
+        let answer = second.call(&filled(LAST, 9)).expect("it waits for its turn");
+        answer.expect("it is written");
+        assert_stays(&mut second, LAST, 9);
+    }
+    setup.finish();
+}
+
+/// Goal: what a limit holds back of a client that the operator disconnects never begins. Method: as
+/// above, at a request a second; once the command has answered, another client writes the last
+/// block anew, and the limit goes.
+#[test]
+fn a_held_write_dies_with_a_disconnected_client() {
+    let setup = Setup::new("");
+    setup.create("v", 4 * STRIPE, "normal");
+    let [_, mut first] = setup.pair("v");
+    setup.node.layby(&["volume", "set", "v", "--iops-max", "1", "--iops-burst", "1"]);
+    let last = |count: u64| 2 * STRIPE + count * 4096;
+    for count in 0..20 {
+        first.send(&filled(last(count), 1)).expect("the node serves");
+    }
+    assert!(first.receive().expect("the first passes on the burst").1.is_ok());
+    setup.node.layby(&["client", "disconnect", "--volume", "v"]);
+    let mut second = setup.open("v");
+    let answer = second.call(&filled(last(19), 9)).expect("it waits for its turn");
+    answer.expect("it is written");
+    setup.node.layby(&["volume", "set", "v", "--iops-max", "0"]);
+    assert_stays(&mut second, last(19), 9);
+    drop(first);
+    setup.finish();
+}
+
+/// Goal: a write that a limit holds back is refused once its volume is read-only, whichever shard
+/// has its client. Method: a request a second and twenty writes at once; those that were not begun
+/// before the command's answer, which ends the limit, too, are errors and not in the volume.
+#[test]
+fn a_held_write_of_a_read_only_volume_is_refused() {
+    const EPERM: u32 = 1;
+    let setup = Setup::new("");
+    setup.create("v", 4 * STRIPE, "normal");
+    let [_, mut first] = setup.pair("v");
+    setup.node.layby(&["volume", "set", "v", "--iops-max", "1", "--iops-burst", "1"]);
+    for value in 1..=20 {
+        first.send(&filled(0, value)).expect("the node serves");
+    }
+    assert!(first.receive().expect("the first passes on the burst").1.is_ok());
+    setup.node.layby(&["volume", "set", "v", "--read-only", "true", "--iops-max", "0"]);
+    let answers: Vec<_> = (0..19).map(|_| first.receive().expect("it is connected").1).collect();
+    let done = 1 + answers.iter().filter(|answer| answer.is_ok()).count();
+    assert!(done < 20, "{answers:?}");
+    assert!(answers[done - 1..].iter().all(|answer| *answer == Err(EPERM)), "{answers:?}");
+    assert_stays(&mut first, 0, done as u8);
+    setup.finish();
+}
+
+/// Goal: what a limit holds back of a guest that is gone never begins, whichever shard has its
+/// queue. Method: three writes by the second shard's queue at a rate that lets the first pass; the
+/// monitor leaves; the next one writes the last block anew by the first shard's queue.
+#[test]
+fn a_held_write_dies_with_its_guest() {
+    const LAST: u64 = 3 * STRIPE;
+    let setup = Setup::new("");
+    setup.create("v", 4 * STRIPE, "normal");
+    setup.node.layby(&["volume", "set", "v", "--iops-max", "5", "--iops-burst", "1"]);
+    let socket = setup.dir().join("vhost/v.sock");
+    let mut first = Guest::new(2);
+    first.connect(&socket);
+    for (slot, at) in [0, STRIPE, LAST].into_iter().enumerate() {
+        first.request(1, slot as u16, kind::OUT, at / 512, Data::Out(&[1; 4096]));
+    }
+    first.kick(1);
+    assert_eq!(first.answers(1), [(0, 0)], "the first passes on the burst");
+    first.disconnect();
+    let mut second = Guest::new(2);
+    second.connect(&socket);
+    assert_eq!(second.ask(kind::OUT, LAST / 512, Data::Out(&[9; 4096])).0, 0);
+    assert_stays(&mut setup.open("v"), LAST, 9);
+    setup.finish();
+}

@@ -16,6 +16,7 @@ mod decisions;
 mod discards;
 mod events;
 mod failed;
+mod lead;
 mod lengths;
 mod objectives;
 mod observe;

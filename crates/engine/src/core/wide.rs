@@ -6,8 +6,9 @@
 //! the others over their [links](crate::link), and the request ends when all have.
 //! A volume with limits has one line of waiting requests, on the shard of its first part: there the
 //! others send whole requests, which are counted, held back and dealt as that shard's own. Each
-//! client sends them by a link of its own, and so has a place in that line as that shard's clients
-//! have: neither all of a shard's clients one place together, nor one for each request.
+//! client sends them by a link of its own ([`Lead`]), and so has a place in that line as that
+//! shard's clients have: neither all of a shard's clients one place together, nor one for each
+//! request. What waits there when the client leaves never begins.
 //! Invariant: a request ends once, with the first error where there was one, and then each block
 //! holds its old version or its new one, as with any write. A flush has ended when it has in every
 //! part. Where a link ends, what waits for it ends with `Closed`.
@@ -16,57 +17,27 @@
 //! an empty table.
 
 use super::answer::{Destination, Place, ReadAnswer};
+use super::lead::Lead;
 use super::{Answer, Ask, Asker, Core, Ended, Finished, Out, ReadSink, STATUS_BYTES_MAX};
 use crate::backing::PartPlan;
-use crate::io::{Buffer, Io};
+use crate::io::{Buffer, Io, Peer};
 use crate::link::{Answered, Asked, NearEnd};
 use layby_types::{Call, ErrorKind, Extent, Nanos, Operation, Stripes, VolumeId};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// A part's volume, as the shard that has it knows it.
-struct Wide {
+pub(super) struct Wide {
     stripes: Stripes,
     /// Which part is here.
     index: u8,
     /// The ways to the others, by part.
     links: Vec<Option<NearEnd>>,
     /// The way to the shard that takes whole requests, where that is another.
-    lead: Option<Lead>,
+    pub(super) lead: Option<Lead>,
     /// Whole requests go there.
     is_led: bool,
     /// It may be served: the others are, too.
     is_joined: bool,
-}
-
-/// The way to the shard that takes whole requests.
-struct Lead {
-    link: NearEnd,
-    /// Each client's own branch of it, by the client's number; none once its far end is gone. Who
-    /// comes next under a number has its branch: nothing is in flight there by then.
-    branches: BTreeMap<u32, Option<NearEnd>>,
-}
-
-impl Lead {
-    fn new(link: NearEnd) -> Self {
-        Lead { link, branches: BTreeMap::new() }
-    }
-
-    /// Takes all answers that there are; the clients whose branches have ended.
-    fn take(&mut self, answers: &mut VecDeque<Answered>) -> Vec<u32> {
-        let mut ended = Vec::new();
-        for (client, branch) in &mut self.branches {
-            if branch.as_ref().is_some_and(|branch| branch.take(answers)) {
-                *branch = None;
-                ended.push(*client);
-            }
-        }
-        ended
-    }
-
-    fn branch(&mut self, client: u32) -> Option<&NearEnd> {
-        let Lead { link, branches } = self;
-        branches.entry(client).or_insert_with(|| link.branch()).as_ref()
-    }
 }
 
 /// A request that was dealt.
@@ -93,7 +64,9 @@ struct Whole {
 /// All wide volumes with a part on this shard, and what was dealt.
 #[derive(Default)]
 pub(super) struct Wides {
-    volumes: HashMap<VolumeId, Wide>,
+    pub(super) volumes: HashMap<VolumeId, Wide>,
+    /// Where their clients are, by the clients' numbers.
+    pub(super) peers: HashMap<u32, Peer>,
     wholes: Vec<Option<Whole>>,
     free: Vec<u32>,
     answers: VecDeque<Answered>,
@@ -272,8 +245,9 @@ impl Core {
         (whole.waiting, whole.is_led) = (bit(LEAD), true);
         let call = Call { cookie: u64::from(number), ..whole.call };
         let wide = self.wides.volumes.get_mut(&volume).expect("it is there");
-        let lead = wide.lead.as_mut();
-        let Some(link) = lead.and_then(|lead| lead.branch(asker.number())) else {
+        let (lead, client) = (wide.lead.as_mut(), asker.number());
+        let peer = self.wides.peers.get(&client);
+        let Some(link) = lead.and_then(|lead| lead.branch(client, peer)) else {
             return self.end_part(number, LEAD, Err(ErrorKind::Closed));
         };
         let answer = lend(io, whole, &call);

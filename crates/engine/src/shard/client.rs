@@ -198,6 +198,11 @@ impl<S: Session> Client<S> {
         self.is_dead
     }
 
+    /// Whether its peer is known to have left, or said so and has.
+    pub(super) fn has_left(&self, io: &dyn Io) -> bool {
+        self.is_leaving && (self.is_dead || io.has_peer_left(self.socket))
+    }
+
     fn has_to_send(&self) -> bool {
         self.unsent.is_some() || !self.outbox.is_empty()
     }
@@ -753,6 +758,7 @@ impl<S: Session> Client<S> {
             io.close_socket(self.socket);
         }
         self.is_leaving = true;
+        core.leave_client(self.volume, self.number);
         self.outbox.clear(io);
         self.unsent.take().into_iter().for_each(|(buffer, ..)| io.recycle(buffer));
         if let Some(number) = self.cuts.give_up()

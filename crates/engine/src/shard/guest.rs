@@ -7,7 +7,8 @@
 //! of the turn with one call, where the guest wants it.
 //! What other shards ask of a wide volume's part comes by a link, which is such a queue without a
 //! descriptor: its shard wakes this one, and its limits were asked for there. Whole requests come
-//! by a link of each client there, so that a client's call waits for limits alone. A link never
+//! by a link of each client there, so that a client's call waits for limits alone. What has not
+//! begun when that client leaves never does: its next writes must not be followed by it. A link never
 //! waits for its rank's bytes in the core's hands, since some of them may wait for a link
 //! themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
@@ -167,7 +168,7 @@ impl Guest {
     ) -> Result<(), SessionError> {
         self.has_more = false;
         self.wait(io);
-        if self.is_held() {
+        if self.is_held() && !self.has_client_left() {
             return Ok(());
         }
         for _ in 0..TAKEN_PER_TURN_MAX {
@@ -209,7 +210,23 @@ impl Guest {
         if self.cuts.is_cutting() || self.is_part() {
             return None;
         }
+        if self.finds_client_left() {
+            return Some(ErrorKind::Closed);
+        }
         gate.refusal(self.volume, call)
+    }
+
+    /// Whether its calls are of another shard's client that is known to have left.
+    fn has_client_left(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_lead && link.look.has_left())
+    }
+
+    /// The same, with a look at that client's socket where the call that was taken has waited: its
+    /// shard may hear later of its end than this one does of the client's next connection.
+    fn finds_client_left(&self) -> bool {
+        let has_waited = self.hold != Hold::Open;
+        let link = self.link.as_ref().filter(|link| link.is_lead && has_waited);
+        self.has_client_left() || link.is_some_and(|link| link.look.finds_left())
     }
 
     /// Whether the call that was taken waits, so that nothing is asked until its release, whatever
@@ -495,6 +512,7 @@ impl Guests {
                 guest.leave(io);
             } else {
                 guest.has_more |= link.look.has_calls() && !guest.is_full();
+                guest.has_more |= guest.taken.is_some() && guest.has_client_left();
             }
         }
         has_changed
@@ -675,9 +693,9 @@ impl Guests {
     }
 
     /// Announces what was answered, and lets stopped queues go.
-    pub(super) fn flush(&mut self, gate: &mut Gate) -> Vec<BrokenQueue> {
+    pub(super) fn flush(&mut self, gate: &mut Gate, core: &mut Core) -> Vec<BrokenQueue> {
         for index in 0..self.places.len() {
-            self.abandon_stopped(gate, index);
+            self.abandon_stopped(gate, core, index);
             let place = &mut self.places[index];
             let Some(guest) = place else { continue };
             guest.flush();
@@ -688,6 +706,7 @@ impl Guests {
             }
             if guest.settle() {
                 gate.cancel(guest.volume, guest.asker());
+                core.forget_client(guest.volume, guest.asker());
                 *place = None;
             }
         }

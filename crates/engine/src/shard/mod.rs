@@ -306,7 +306,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             (self.notices)(Notice::StreamsRefused { disk, errno: error.errno });
         }
         let mut has_gone = false;
-        for BrokenQueue { peer, volume, reason } in self.guests.flush(&mut self.gate) {
+        for BrokenQueue { peer, volume, reason } in
+            self.guests.flush(&mut self.gate, &mut self.core)
+        {
             (self.notices)(Notice::ClientBroken { peer, volume, reason });
             has_gone = true;
         }
@@ -330,6 +332,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         let pass = &mut Pass::whole(u64::MAX);
         let broken = is_best && client.send(&mut self.io, pass).is_err();
         client.close_if_done(&mut self.io, &mut self.core, broken);
+        if self.core.is_part(client.volume) && client.has_left(&self.io) {
+            self.core.leave_client(client.volume, number);
+        }
         client.settle(&mut self.memory);
         let is_gone = client.is_gone();
         let now = (client.rank, if is_gone { 0 } else { client.submitted_bytes() });
@@ -339,6 +344,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         if is_gone {
             client.forget(&mut self.memory);
             self.gate.cancel(client.volume, client.number);
+            self.core.forget_client(client.volume, client.number);
             self.ready.forget(Flow(client.number));
             self.clients[number as usize] = None;
         } else if !is_best && client.may_send() {
@@ -404,6 +410,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         });
         let rank = self.core.rank_of(connection.volume);
         let named = (number as u32, rank);
+        if self.core.is_part(connection.volume) {
+            self.core.enter_client(number as u32, self.io.peer(socket));
+        }
         let client = Client::new(&mut self.io, named, socket, &self.memory, connection);
         self.clients[number] = Some(client);
         self.rank_clients();

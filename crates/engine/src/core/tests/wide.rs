@@ -352,3 +352,40 @@ fn a_lost_home_is_lost_for_all_parts() {
     pair.ask(1, call(Operation::Write, 0, 4096));
     assert!(pair.run(1, flush, &[]).is_err(), "the other part shares the device");
 }
+
+/// Goal: what another shard has of a client's whole requests learns that the client has left, also
+/// of one that had asked for nothing yet, and the next client of its number begins anew. Method: a
+/// leading far end by hand; requests before, after, and of the next client.
+#[test]
+fn a_client_that_leaves_takes_its_branch_along() {
+    let mut pair = Pair::new(6, quiet(), 1);
+    let (lead, far) = link();
+    let Side { io, core, .. } = &mut pair.sides[1];
+    core.join(VolumeId(0), vec![Some(link().0), None], Some(lead)).expect("all parts are there");
+    core.set_led(&[VolumeId(0)]);
+    let flush = call(Operation::Flush, 0, 0);
+    for asks_before in [true, false] {
+        if asks_before {
+            core.submit(io, Asker(7), VolumeId(0), flush, &[], None);
+        }
+        core.leave_client(VolumeId(0), 7);
+        let branches = far.look().take_branches();
+        assert_eq!(branches.len(), usize::from(asks_before));
+        assert!(branches.iter().all(|branch| branch.look().has_left()));
+        core.submit(io, Asker(7), VolumeId(0), flush, &[], None);
+        assert!(far.look().take_branches().is_empty(), "none is opened for who has left");
+        drop(branches);
+        core.poll_links(io);
+        while let Some(finished) = core.take_finished() {
+            assert!(matches!(finished.result, Err(ErrorKind::Closed)), "{finished:?}");
+        }
+        core.forget_client(VolumeId(0), 7);
+        core.submit(io, Asker(7), VolumeId(0), flush, &[], None);
+        let next = far.look().take_branches();
+        assert!(next.len() == 1 && !next[0].look().has_left());
+        drop(next);
+        core.poll_links(io);
+        assert!(core.take_finished().is_some() && core.take_finished().is_none());
+        core.forget_client(VolumeId(0), 7);
+    }
+}

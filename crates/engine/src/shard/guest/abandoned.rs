@@ -6,7 +6,8 @@
 //! alone: no device and no copy refers to it, so it may go with the ring. A read's bytes are
 //! dropped when they come. A write goes on from the node's copy of its bytes, and ends whole; none
 //! is told. A request that waits for its limits or write intent has not begun, and never does. One
-//! that is submitted in pieces is submitted whole first.
+//! that is submitted in pieces is submitted whole first. What waits for the limits of a wide volume
+//! at another shard has not begun, either.
 //! Invariant: a change that was abandoned is in the core before the ring is given back. Who repeats
 //! it, or writes there, is queued behind it, block by block. Of a volume no more is abandoned once
 //! there is as much as the bounds say: then a stop waits for its answers.
@@ -15,6 +16,7 @@
 
 use super::{Gate, Guest, Guests, Hold};
 use crate::control::{CallEvent, MonitorId};
+use crate::core::Core;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, ErrorKind, GuestRing, SessionError, Taken, VolumeId};
 
@@ -88,16 +90,17 @@ impl Guests {
     }
 
     /// Gives a queue's ring back, where its stop waits for answers that need not be waited for.
-    pub(super) fn abandon_stopped(&mut self, gate: &mut Gate, index: usize) {
+    pub(super) fn abandon_stopped(&mut self, gate: &mut Gate, core: &mut Core, index: usize) {
         let Some(guest) = &mut self.places[index] else { return };
         if !guest.is_to_be_abandoned() {
             return;
         }
         guest.drop_taken(gate);
-        let (volume, is_quiet) = (guest.volume, guest.is_quiet());
+        let (volume, asker, is_quiet) = (guest.volume, guest.asker(), guest.is_quiet());
         if is_quiet || !self.has_room_for_abandoned(volume) {
             return;
         }
+        core.leave_client(volume, asker);
         self.places[index].iter_mut().for_each(Guest::abandon);
     }
 

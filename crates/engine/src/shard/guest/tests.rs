@@ -111,7 +111,7 @@ impl Bench {
 
     /// The end of a turn.
     fn flush(&mut self) {
-        self.guests.flush(&mut self.gate);
+        self.guests.flush(&mut self.gate, &mut self.world.core);
     }
 
     /// Until nothing is left to do; answers with the most bytes that a turn gave to the core.

@@ -3,6 +3,8 @@
 //! How: the near end of a link by hand, with a branch for one client, beside the queue of a bench.
 
 use super::*;
+use crate::io::Peer;
+use std::os::unix::net::UnixStream;
 
 /// A client's branch of a link to a bench, which lets one request pass a second.
 struct Led {
@@ -67,6 +69,19 @@ impl Led {
     }
 }
 
+/// Goal: what waits for limits when its client's branch ends never begins, nor what comes behind
+/// it. Method: three writes behind a burst of one; the near end is dropped; time passes.
+#[test]
+fn a_held_call_dies_with_its_branch() {
+    let mut led = Led::new(20);
+    led.write(0..3);
+    led.run(0..1);
+    assert_eq!((led.ended(), led.waiting()), (vec![(0, Ok(()))], 1));
+    led.branch = None;
+    led.run(1..9);
+    assert_eq!((led.blocks(), led.waiting()), ([1, 0, 0], 0));
+}
+
 /// Goal: what waits for limits at the leading shard is refused once the volume is not to be
 /// changed. Method: three writes behind a burst of one; the gate is told; time passes.
 #[test]
@@ -79,5 +94,41 @@ fn a_held_call_is_refused_once_its_volume_is_read_only() {
     led.run(1..9);
     let denied = Err(ErrorKind::Denied);
     assert_eq!(led.ended(), [(0, Ok(())), (1, denied), (2, denied)]);
+    assert_eq!((led.blocks(), led.waiting()), ([1, 0, 0], 0));
+}
+
+/// Goal: what waits for limits when its client has left ends at once, and never begins, nor what
+/// comes behind it; the branch goes on with what had begun. Method: three writes behind a burst of
+/// one; the near end says so, and sends another.
+#[test]
+fn a_held_call_dies_with_its_client() {
+    let mut led = Led::new(22);
+    led.write(0..3);
+    led.run(0..1);
+    led.branch.as_ref().expect("it is there").leave();
+    led.turn();
+    let closed = Err(ErrorKind::Closed);
+    assert_eq!(led.ended(), [(0, Ok(())), (1, closed), (2, closed)]);
+    led.write(2..3);
+    led.run(1..9);
+    assert_eq!(led.ended()[3..], [(2, closed)]);
+    assert_eq!((led.blocks(), led.waiting()), ([1, 0, 0], 0));
+}
+
+/// Goal: the shard that keeps the limits finds out by itself that a client has left, of which the
+/// client's own shard may hear later. Method: a socket whose other end is closed while a write
+/// waits; nothing is said by the near end.
+#[test]
+fn a_held_call_dies_with_its_socket() {
+    let mut led = Led::new(23);
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    led.branch.as_ref().expect("it is there").set_peer(Peer::new(Arc::new(ours.into())));
+    led.write(0..3);
+    led.run(0..1);
+    assert_eq!((led.ended(), led.waiting()), (vec![(0, Ok(()))], 1));
+    drop(theirs);
+    led.run(1..9);
+    let closed = Err(ErrorKind::Closed);
+    assert_eq!(led.ended(), [(0, Ok(())), (1, closed), (2, closed)]);
     assert_eq!((led.blocks(), led.waiting()), ([1, 0, 0], 0));
 }
