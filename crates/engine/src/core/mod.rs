@@ -74,7 +74,7 @@ const HOME_EXTENTS: u64 = 1 << 34;
 /// The mark of a delayed discard among a home's calls; its number follows.
 const HOME_DISCARD: u64 = 1 << 35;
 /// Bytes that one block-status answer covers at most; clients ask again for the rest.
-const STATUS_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const STATUS_BYTES_MAX: u64 = 64 << 20;
 /// Homes per shard: their number has to fit into a token.
 const HOMES_MAX: u32 = 1 << 20;
 

@@ -7,12 +7,15 @@
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
+#[cfg(test)]
+mod tests;
+
 use super::cut::{Cut, Cuts};
 use super::ending::is_ended_by_stop;
 use super::gate::{Gate, Hold};
 use super::memory::{Ask, Holder, Memory};
 use super::outbox::Outbox;
-use super::pass::Pass;
+use super::pass::{Pass, bytes_of};
 use super::sink::Sink;
 use crate::control::{ClientId, ClientLoad};
 use crate::core::{Answer, Asker, Core, Finished, ReadAnswer};
@@ -283,12 +286,12 @@ impl<S: Session> Client<S> {
                 !self.is_behind_own
             }
             _ if ask.bytes == 0 => true,
-            Operation::Read => memory.may_hold(&mut self.memory, ask),
-            _ => {
+            Operation::Write => {
                 let has_room = self.inflight == 0 || memory.has_room(&mut self.memory, ask);
                 self.is_behind_own = !has_room;
                 has_room
             }
+            _ => memory.may_hold(&mut self.memory, ask),
         }
     }
 
@@ -769,13 +772,6 @@ impl<S: Session> Client<S> {
             let answer = cut.gathering.map(|number| core.close_gathering(number));
             answer.into_iter().for_each(|answer| io.recycle(answer.into_buffer()));
         }
-    }
-}
-
-fn bytes_of(call: &Call) -> u64 {
-    match call.operation {
-        Operation::Read | Operation::Write => call.length,
-        _ => 0,
     }
 }
 

@@ -25,7 +25,7 @@ mod tests;
 use super::cut::{Cut, Cuts};
 use super::ending::is_ended_by_stop;
 use super::gate::{Gate, Hold};
-use super::pass::Pass;
+use super::pass::{Pass, bytes_of};
 use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue, MonitorId};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token, Waker};
@@ -422,13 +422,6 @@ impl Guest {
         let Some(answer) = self.stop.take() else { return false };
         answer(Ok(self.ring.base()));
         true
-    }
-}
-
-fn bytes_of(call: &Call) -> u64 {
-    match call.operation {
-        Operation::Read | Operation::Write => call.length,
-        _ => 0,
     }
 }
 

@@ -3,13 +3,18 @@
 //! How: whoever receives, submits or sends bytes takes them from the pass first. A pass that is
 //! bounded never gives more than it has; another one lets the request through that exceeds it.
 //! What is written counts whole, since it is summed, copied and looked up; what is received, sent
-//! or read, a quarter, since it is copied.
+//! or read, a quarter, since it is copied, and so do what a hint has fetched, and what block status
+//! may have to answer.
 //! Invariant: a bounded pass never counts more bytes than it was made for.
 
-use layby_types::{Call, Operation};
+use crate::core::STATUS_BYTES_MAX;
+use layby_types::{BlockSize, Call, Operation};
 
 /// Bytes that are received, sent or read for the cost of one that is written.
 const COPIED_PER_BYTE: u64 = 4;
+/// Bytes of a block-status answer for each block: a run that the backing store names, and its place
+/// in the reply.
+const STATUS_BYTES_PER_BLOCK: u64 = 32;
 
 /// See the file's header.
 pub(super) struct Pass {
@@ -40,13 +45,15 @@ impl Pass {
     /// Where a request is cut: at multiples of this. What was begun in pieces and goes on as the
     /// best rank's goes on in one.
     pub(super) fn piece_bytes(&self, call: &Call) -> u64 {
-        let times = if call.operation == Operation::Read { COPIED_PER_BYTE } else { 1 };
+        let is_copied = matches!(call.operation, Operation::Read | Operation::Cache);
+        let times = if is_copied { COPIED_PER_BYTE } else { 1 };
         self.piece.map_or(u64::MAX, |piece| piece * times)
     }
 
-    /// Whether a request goes in pieces.
+    /// Whether a request goes in pieces. Block status has one answer, which is not put together.
     pub(super) fn cuts(&self, call: &Call) -> bool {
-        self.piece.is_some_and(|piece| cost_of(call) > piece)
+        let may_be_cut = call.operation != Operation::BlockStatus;
+        may_be_cut && self.piece.is_some_and(|piece| cost_of(call) > piece)
     }
 
     /// Whether it was used up; then it notes whether there `is_more`.
@@ -56,9 +63,9 @@ impl Pass {
         is_over
     }
 
-    /// Takes what a request costs, all or nothing.
+    /// Takes what a request costs, all or nothing; what cannot be cut costs a piece at most.
     pub(super) fn take(&mut self, call: &Call) -> bool {
-        let bytes = cost_of(call);
+        let bytes = cost_of(call).min(self.piece.unwrap_or(u64::MAX));
         let fits = !self.is_bounded() || self.bytes + bytes <= self.limit;
         if fits {
             self.bytes += bytes;
@@ -88,8 +95,21 @@ impl Pass {
 /// What a request counts, whole or as a piece.
 pub(super) fn cost_of(call: &Call) -> u64 {
     match call.operation {
-        Operation::Read => call.length.div_ceil(COPIED_PER_BYTE),
         Operation::Write => call.length,
-        _ => 0,
+        _ => bytes_of(call).div_ceil(COPIED_PER_BYTE),
+    }
+}
+
+/// Bytes that a request holds until it is answered: its own, what is fetched for a hint, or what
+/// block status may have to answer.
+pub(super) fn bytes_of(call: &Call) -> u64 {
+    match call.operation {
+        Operation::Read | Operation::Write | Operation::Cache => call.length,
+        Operation::BlockStatus => {
+            let blocks =
+                call.length.min(STATUS_BYTES_MAX).div_ceil(u64::from(BlockSize::MIN.bytes()));
+            blocks * STATUS_BYTES_PER_BLOCK
+        }
+        Operation::Flush | Operation::Trim | Operation::WriteZeroes => 0,
     }
 }
