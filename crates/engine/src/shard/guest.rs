@@ -8,8 +8,8 @@
 //! What other shards ask of a wide volume's part comes by a link, which is such a queue without a
 //! descriptor: its shard wakes this one, and its limits were asked for there. Whole requests come
 //! by a link of each client there, so that a client's call waits for limits alone. What has not
-//! begun when that client leaves never does: its next writes must not be followed by it. A link never
-//! waits for its rank's bytes in the core's hands, since some of them may wait for a link
+//! begun when that client leaves never does: its next writes must not be followed by it. A link
+//! never waits for its rank's bytes in the core's hands, since some of them may wait for a link
 //! themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
 //! from it is in flight. Its ring goes before where its guest is gone (see [`abandoned`]). The

@@ -466,9 +466,9 @@ fn what_a_stop_lets_pass_is_charged() {
     assert_eq!(pass_time(&mut bench, Nanos::from_secs(2)), [u64::from(CLIENT)]);
 }
 
-/// Goal: a write that waits for its volume's limits is refused once the volume is not to be changed,
-/// also where its queue stops first, and waits for nothing more. Method: a write behind a spent
-/// burst; the gate is told; the queue stops, or time passes.
+/// Goal: a write that waits for its volume's limits is refused once the volume is read-only, also
+/// where its queue stops first, and waits for nothing more. Method: a write behind a spent burst;
+/// the gate is told; the queue stops, or time passes.
 #[test]
 fn a_held_write_is_refused_once_its_volume_is_read_only() {
     for stops in [true, false] {
