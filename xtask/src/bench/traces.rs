@@ -45,6 +45,10 @@ struct Run {
     bytes_per_block: f64,
 }
 
+/// Counts up whenever `layby trace generate` makes other requests of the same words, so that a file
+/// of before is not replayed for one of after.
+const GENERATOR: u32 = 1;
+
 /// A generated trace: its name, its blocks.
 const TRACES: [(&str, u32); 2] = [("1 M blocks", 1_000_000), ("10 M blocks", 10_000_000)];
 
@@ -294,12 +298,11 @@ fn both(
 }
 
 fn generated(plan: &Plan<'_>, seed: u64) -> Result<Vec<Shared>, Failure> {
-    let (folder, seed) = (folder(plan.root)?, seed.to_string());
+    let seed = seed.to_string();
     let one = |(shape, exponent): (&str, &str)| {
-        let path = folder.join(format!("hits-{shape}-{exponent}.oracleGeneral"));
         let size = ["--requests", "1000000", "--footprint", "400MiB"];
         let shaped = ["--shape", shape, "--exponent", exponent, "--seed", &seed];
-        generate(plan, &path, &[&size[..], &shaped].concat())?;
+        let path = generate(plan, &[&size[..], &shaped].concat())?;
         Ok(Shared { name: format!("{shape} {exponent}"), path, slots: [1000, 10_000] })
     };
     SHAPES.into_iter().map(one).collect()
@@ -333,22 +336,27 @@ fn folder(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn zipf(plan: &Plan<'_>, blocks: u32, seed: u64) -> Result<PathBuf, Failure> {
-    let trace = folder(plan.root)?.join(format!("zipf-{blocks}-{seed}.oracleGeneral"));
     let (requests, seed) = (REQUESTS.to_string(), seed.to_string());
     let footprint = (u64::from(blocks) * 4096).to_string();
     let words = ["--requests", &requests, "--footprint", &footprint, "--seed", &seed];
-    generate(plan, &trace, &words)?;
-    Ok(trace)
+    generate(plan, &words)
 }
 
-/// Makes a trace of reads, unless it is there.
-fn generate(plan: &Plan<'_>, trace: &Path, words: &[&str]) -> Result<(), Failure> {
-    if trace.exists() {
-        return Ok(());
+/// The name of the file of a generated trace: all that it was made of.
+fn name_of(words: &[&str]) -> String {
+    let of = words.join("").replace("--", "-");
+    format!("generated-v{GENERATOR}{of}.oracleGeneral")
+}
+
+/// Makes a trace of reads, unless it is there, and says where it is.
+fn generate(plan: &Plan<'_>, words: &[&str]) -> Result<PathBuf, Failure> {
+    let trace = folder(plan.root)?.join(name_of(words));
+    if !trace.exists() {
+        let mut command = Command::new(plan.binary);
+        command.args(["trace", "generate"]).arg(&trace);
+        process::output(command.args(["--read-percent", "100%"]).args(words))?;
     }
-    let mut command = Command::new(plan.binary);
-    command.args(["trace", "generate"]).arg(trace).args(["--read-percent", "100%"]).args(words);
-    process::output(&mut command).map(drop)
+    Ok(trace)
 }
 
 /// Python with libCacheSim, in a virtual environment below the target folder.
@@ -368,4 +376,25 @@ fn peer(root: &Path) -> Result<PathBuf, Failure> {
     let mut install = process::command(&python.to_string_lossy(), root);
     process::run(install.args(["-m", "pip", "install", "--quiet", PEER]))?;
     Ok(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a generated trace is found again under its own name alone: whatever decides its
+    /// content is in it. Method: words that differ in one place each.
+    #[test]
+    fn traces_have_names_of_their_own() {
+        let words = ["--requests", "10", "--footprint", "400MiB", "--shape", "zipf"];
+        let words = [&words[..], &["--exponent", "1.0", "--seed", "1"]].concat();
+        let name = name_of(&words);
+        for (place, other) in [(1, "20"), (3, "4MiB"), (5, "mixed"), (7, "0.8"), (9, "2")] {
+            let mut changed = words.clone();
+            changed[place] = other;
+            assert_ne!(name_of(&changed), name, "{other}");
+        }
+        assert_eq!(name_of(&words), name);
+        assert!(name.contains(&format!("v{GENERATOR}")) && !name.contains('/'), "{name}");
+    }
 }
