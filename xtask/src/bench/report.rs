@@ -28,29 +28,35 @@ impl Origin {
         let changed = git(&["status", "--porcelain", "--untracked-files=no"]).unwrap_or_default();
         let mark = if changed.is_empty() { "" } else { " with changes" };
         let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-        let entry = clap::ValueEnum::to_possible_value(&arguments.entry);
-        let entry = entry.map_or(String::new(), |value| value.get_name().to_string());
-        let (runs, seed, seconds) = (arguments.runs, arguments.seed, arguments.seconds);
-        let more = if arguments.entry == Entry::Live {
-            format!(" --swap {} --period {}", arguments.swap, arguments.period)
-        } else {
-            format!(" --seconds {seconds}")
-        };
-        let more = if arguments.realtime { more + " --realtime" } else { more };
-        let more = if arguments.entry == Entry::Cloud {
-            let (delay, width) = (arguments.link_delay_ms, arguments.link_bits_per_second);
-            format!("{more} --link-delay-ms {delay} --link-bits-per-second {width}")
-        } else {
-            more
-        };
         let line = format!(
-            "Median of {runs} ± half the range; commit {}{mark}; machine: {cores} cores; \
-             raw: {kept}\n\
-             Run: cargo xtask bench {entry} --runs {runs} --seed {seed}{more}",
-            commit.trim()
+            "Median of {} ± half the range; commit {}{mark}; machine: {cores} cores; raw: {kept}\n\
+             Run: {}",
+            arguments.runs,
+            commit.trim(),
+            command(arguments)
         );
         Origin { line }
     }
+}
+
+/// The line that runs an entry again, with all that decides its figures.
+fn command(arguments: &Arguments) -> String {
+    let entry = clap::ValueEnum::to_possible_value(&arguments.entry);
+    let entry = entry.map_or(String::new(), |value| value.get_name().to_string());
+    let (runs, seed, seconds) = (arguments.runs, arguments.seed, arguments.seconds);
+    let more = if arguments.entry == Entry::Live {
+        format!(" --swap {} --period {}", arguments.swap, arguments.period)
+    } else {
+        format!(" --seconds {seconds}")
+    };
+    let more = if arguments.realtime { more + " --realtime" } else { more };
+    let more = if matches!(arguments.entry, Entry::Cloud | Entry::Cut) {
+        let (delay, width) = (arguments.link_delay_ms, arguments.link_bits_per_second);
+        format!("{more} --link-delay-ms {delay} --link-bits-per-second {width}")
+    } else {
+        more
+    };
+    format!("cargo xtask bench {entry} --runs {runs} --seed {seed}{more}")
 }
 
 impl Report {
@@ -178,5 +184,27 @@ mod tests {
         assert!(of(&[1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]).reaches(2.0));
         assert!(!of(&[1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]).reaches(2.0));
         assert!(of(&[2.0]).reaches(2.0) && !of(&[1.9]).reaches(2.0));
+    }
+
+    /// Goal: the line that runs an entry again has what its link was. Method: `cut` and `cloud`
+    /// with a link, and an entry without one.
+    #[test]
+    fn lines_name_the_link() {
+        let line = |words: &[&str]| {
+            #[derive(clap::Parser)]
+            struct Line {
+                #[command(flatten)]
+                arguments: Arguments,
+            }
+            let words = ["bench"].iter().chain(words);
+            command(&<Line as clap::Parser>::parse_from(words).arguments)
+        };
+        let link = ["--link-delay-ms", "20", "--link-bits-per-second", "5000000"];
+        for entry in ["cut", "cloud"] {
+            let line = line(&[&[entry], &link[..]].concat());
+            assert!(line.starts_with(&format!("cargo xtask bench {entry} --runs ")), "{line}");
+            assert!(line.ends_with(&link.join(" ")), "{line}");
+        }
+        assert!(!line(&["wide"]).contains("link"));
     }
 }
