@@ -77,15 +77,26 @@ pub(crate) struct Spread {
     most: [f64; 2],
 }
 
+/// What stands for a figure that is not there.
+pub(crate) const NOT_MEASURED: &str = "not measured";
+
 /// A bar is met where so large a part of the rounds meets it.
 pub(crate) const ROUNDS_MET: f64 = 0.8;
 
 impl Spread {
-    /// Of at least one value.
+    /// Where nothing was measured, or a round shows no figure: meets no bar.
+    const UNKNOWN: Spread = {
+        let nan = f64::NAN;
+        Spread { median: nan, half_range: nan, ends: [nan; 2], most: [nan; 2] }
+    };
+
+    /// Of the rounds; not measured where there is none, or one of them is no number.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
+        if sorted.is_empty() || sorted.iter().any(|value| value.is_nan()) {
+            return Spread::UNKNOWN;
+        }
         sorted.sort_by(f64::total_cmp);
-        assert!(!sorted.is_empty(), "a median needs a value");
         let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
         let half_range = (sorted[sorted.len() - 1] - sorted[0]) / 2.0;
         let missed = ((1.0 - ROUNDS_MET) * sorted.len() as f64 + 1e-9) as usize;
@@ -105,11 +116,20 @@ impl Spread {
     pub(crate) fn stays_within(self, bar: f64) -> bool {
         self.most[1] <= bar
     }
+    pub(crate) fn is_measured(self) -> bool {
+        !self.median.is_nan()
+    }
     pub(crate) fn whole(self) -> String {
-        format!("{:.0} ± {:.0}", self.median, self.half_range)
+        self.shown(0)
     }
     pub(crate) fn fraction(self) -> String {
-        format!("{:.2} ± {:.2}", self.median, self.half_range)
+        self.shown(2)
+    }
+    fn shown(self, digits: usize) -> String {
+        match self.is_measured() {
+            true => format!("{:.digits$} ± {:.digits$}", self.median, self.half_range),
+            false => NOT_MEASURED.to_owned(),
+        }
     }
 }
 
@@ -184,6 +204,28 @@ mod tests {
         assert!(of(&[1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]).reaches(2.0));
         assert!(!of(&[1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]).reaches(2.0));
         assert!(of(&[2.0]).reaches(2.0) && !of(&[1.9]).reaches(2.0));
+    }
+
+    /// Goal: a value that was not measured meets no bar, and neither does nothing at all; both
+    /// read so. Method: NaN of either sign among values that would meet the bar, where the nine
+    /// tenths of the rounds that are left would; no values.
+    #[test]
+    fn what_was_not_measured_meets_no_bar() {
+        for unknown in [f64::NAN, -f64::NAN] {
+            let mut rounds = vec![2.0; 9];
+            rounds.push(unknown);
+            let found = Spread::of(rounds.into_iter());
+            assert!(!found.reaches(1.0) && !found.stays_within(3.0) && !found.stays_below(3.0));
+            assert_eq!(
+                (found.whole(), found.fraction()),
+                (NOT_MEASURED.into(), "not measured".into())
+            );
+        }
+        let nothing = Spread::of(std::iter::empty());
+        assert!(!nothing.reaches(0.0) && !nothing.stays_within(0.0) && !nothing.stays_below(1.0));
+        assert_eq!(nothing.fraction(), NOT_MEASURED);
+        // What was measured and has no bounds is a figure like others.
+        assert!(Spread::of([f64::INFINITY].into_iter()).reaches(1.0));
     }
 
     /// Goal: the line that runs an entry again has what its link was. Method: `cut` and `cloud`
