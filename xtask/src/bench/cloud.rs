@@ -15,7 +15,7 @@ use super::Arguments;
 use super::cloud_peers::{self, Contender, Place, Target};
 use super::entries::Plan;
 use super::fio;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -62,10 +62,7 @@ struct Sample {
 }
 
 /// Measures every contender that is here.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let program = store_program(plan.root)?;
     let contenders = cloud_peers::contenders(plan)?;
     if contenders.is_empty() {
@@ -86,7 +83,7 @@ pub(crate) fn measure(
             samples.push(sample);
         }
     }
-    Ok((raw, report(&contenders, &samples)))
+    Ok(Measured::new(raw, |_| Ok(report(&contenders, &samples))))
 }
 
 /// One contender's turn: what fio said of each load, and what had passed the link by then.

@@ -14,7 +14,7 @@ use super::Arguments;
 use super::cloud::{Store, store_program};
 use super::cloud_peers::{self, Place, Target, VOLUME};
 use super::entries::Plan;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -46,10 +46,7 @@ struct Sample {
     drain_seconds: f64,
 }
 
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let program = store_program(plan.root)?;
     let bits = match arguments.link_bits_per_second {
         0 => LINK_BITS,
@@ -98,7 +95,7 @@ pub(crate) fn measure(
     }
     store.shape(0, 0)?;
     verify(plan, &folder, uri, &endpoint)?;
-    Ok((raw, report(&samples, bits)))
+    Ok(Measured::new(raw, |_| Ok(report(&samples, bits))))
 }
 
 fn fio(root: &Path, uri: &str) -> std::process::Command {

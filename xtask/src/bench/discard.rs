@@ -8,7 +8,7 @@
 use super::Arguments;
 use super::entries::Plan;
 use super::printed;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use crate::process::Failure;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -27,13 +27,9 @@ const CAUSES: [&str; 5] =
 const MODES: [&str; 4] = ["off", "immediate", "delayed 5s", "delayed 6s"];
 
 /// Runs every scenario in every mode in every round.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let raw = printed::figures(plan, arguments, "discard", (&[], &SCALE))?;
-    let report = report(&raw);
-    Ok((raw, report))
+    Ok(Measured::new(raw, |raw| Ok(report(raw))))
 }
 
 /// Of each round what `figure` says, in a scenario and a mode.

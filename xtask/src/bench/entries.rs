@@ -3,7 +3,7 @@
 //! How: an entry starts its servers and fills them; the rounds are the caller's.
 
 use super::fio::{self, EXPORT_BYTES, Load};
-use super::report::Report;
+use super::report::{Measured, Report};
 use super::{Comparison, servers};
 use crate::process::{self, Failure};
 use serde_json::Value;
@@ -99,7 +99,7 @@ fn filled(
 }
 
 /// Fills 4 GiB of a level and asks the node what it spends on knowing where the blocks are.
-pub(crate) fn metadata(plan: &Plan<'_>) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn metadata(plan: &Plan<'_>) -> Result<Measured, Failure> {
     let _node = servers::node(plan.binary, plan.work, METADATA_CONFIG)?;
     let volume = servers::volume(plan.binary, plan.work, "layby", METADATA_EXPORT, "normal")?;
     fio::fill(plan.root, &volume, METADATA_EXPORT.trim_end_matches("iB"))?;
@@ -126,7 +126,7 @@ pub(crate) fn metadata(plan: &Plan<'_>) -> Result<(Vec<Value>, Report), Failure>
          | ssd, full | {blocks:.0} | {held:.0} | {slack:.0} | {per_block:.1} | {:.1} |",
         held / blocks
     );
-    Ok((vec![status], Report { heading, table }))
+    Ok(Measured::new(vec![status], |_| Ok(Report { heading, table })))
 }
 
 /// The sum of every number named `key`, at any depth.

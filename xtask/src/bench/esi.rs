@@ -9,7 +9,7 @@
 use super::Arguments;
 use super::entries::Plan;
 use super::printed;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use crate::process::Failure;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -22,13 +22,9 @@ const PAPER_TINY: f64 = 2.0;
 const LINK_SHARE: f64 = 0.95;
 const GIB: f64 = (1 << 30) as f64;
 
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let raw = printed::figures(plan, arguments, "esi", (&["--test-threads=1"], &SCALE))?;
-    let report = report(&raw);
-    Ok((raw, report))
+    Ok(Measured::new(raw, |raw| Ok(report(raw))))
 }
 
 fn number(of: &Value, field: &str) -> f64 {

@@ -8,7 +8,7 @@
 
 use super::entries::Plan;
 use super::printed;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use super::{Arguments, MEMORY_FILES};
 use crate::process::Failure;
 use serde_json::Value;
@@ -80,13 +80,9 @@ fn ratio(above: &[&Value], below: &[&Value], figure: fn(&Value) -> f64) -> Sprea
 }
 
 /// Data, metadata and log on one device and on three.
-pub(crate) fn devices(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn devices(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let raw = figures(plan, arguments, ("esi_devices", ARCHIVE_HELD_MIB))?;
-    let report = devices_report(&raw);
-    Ok((raw, report))
+    Ok(Measured::new(raw, |raw| Ok(devices_report(raw))))
 }
 
 fn devices_report(raw: &[Value]) -> Report {
@@ -155,13 +151,9 @@ fn carried(rows: &[&Value]) -> String {
 }
 
 /// The cache too small, right and too large.
-pub(crate) fn cache(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn cache(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let raw = figures(plan, arguments, ("esi_cache", ARCHIVE_BETWEEN_MIB))?;
-    let report = cache_report(&raw);
-    Ok((raw, report))
+    Ok(Measured::new(raw, |raw| Ok(cache_report(raw))))
 }
 
 fn cache_report(raw: &[Value]) -> Report {

@@ -5,7 +5,7 @@
 //! Invariant: a line that cannot be read is an error. Cost: a minute or two per round.
 
 use super::Arguments;
-use super::report::{NOT_MEASURED, Report, Spread};
+use super::report::{Measured, NOT_MEASURED, Report, Spread};
 use crate::process::{self, Failure};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ const WITH_MAX: f64 = 1.4;
 const WITHOUT_MAX: f64 = 2.0;
 
 /// Runs the log over the model, once per round.
-pub(crate) fn measure(root: &Path, arguments: &Arguments) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(root: &Path, arguments: &Arguments) -> Result<Measured, Failure> {
     let mut raw = Vec::new();
     for round in 0..arguments.runs {
         let mut test = process::cargo(root);
@@ -35,8 +35,7 @@ pub(crate) fn measure(root: &Path, arguments: &Arguments) -> Result<(Vec<Value>,
         raw.extend(figures(&lines, CACHED_MARK)?);
         process::say(&format!("round {} of {}", round + 1, arguments.runs));
     }
-    let report = report(&raw)?;
-    Ok((raw, report))
+    Ok(Measured::new(raw, report))
 }
 
 fn figures(lines: &str, mark: &str) -> Result<Vec<Value>, Failure> {

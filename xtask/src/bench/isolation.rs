@@ -19,7 +19,7 @@
 use super::entries::Plan;
 use super::overlap::{self, Carried, Log, Span};
 use super::pauses::{Pauses, Probe};
-use super::report::{ROUNDS_MET, Report, Spread};
+use super::report::{Measured, ROUNDS_MET, Report, Spread};
 use super::servers::{self, MemoryFolder, Server};
 use super::{Arguments, fio, pauses};
 use crate::process::{self, Failure};
@@ -99,10 +99,7 @@ impl Outcome {
 }
 
 /// Runs every arm in every round.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     servers::run_first(arguments.realtime);
     let arms = arms(plan)?;
     let mut raw = Vec::new();
@@ -137,7 +134,7 @@ pub(crate) fn measure(
             outcomes[index].push(outcome);
         }
     }
-    Ok((raw, report(&arms, &outcomes, &paused)))
+    Ok(Measured::new(raw, |_| Ok(report(&arms, &outcomes, &paused))))
 }
 
 fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {

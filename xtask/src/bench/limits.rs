@@ -7,7 +7,7 @@
 //! Not for: how much a node can do without a limit.
 
 use super::entries::Plan;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use super::servers::{self, Server};
 use super::{Arguments, fio};
 use crate::process::{self, Failure};
@@ -77,10 +77,7 @@ const CASES: [Case; 4] = [
 ];
 
 /// Measures every limit in every round.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let _node = servers::node(plan.binary, plan.work, CONFIG)?;
     let volume = servers::volume(plan.binary, plan.work, VOLUME, VOLUME_BYTES, "normal")?;
     fio::fill(plan.root, &volume, "64m")?;
@@ -96,7 +93,7 @@ pub(crate) fn measure(
             offs.push(off);
         }
     }
-    Ok((raw, report(&offs)))
+    Ok(Measured::new(raw, |_| Ok(report(&offs))))
 }
 
 fn one(

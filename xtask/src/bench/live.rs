@@ -10,7 +10,7 @@
 //! Cost: rounds × arrangements × three turns. Not for: absolute figures; a miss costs the delay.
 
 use super::entries::Plan;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use super::servers::{self, Server};
 use super::{Arguments, fio};
 use crate::process::{self, Failure};
@@ -91,10 +91,7 @@ struct Outcome {
 }
 
 /// Runs every arrangement in every round.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let mut raw = Vec::new();
     let mut outcomes: Vec<Vec<Outcome>> = ARRANGEMENTS.iter().map(|_| Vec::new()).collect();
     for round in 0..arguments.runs {
@@ -116,7 +113,7 @@ pub(crate) fn measure(
             outcomes[index].push(outcome);
         }
     }
-    Ok((raw, report(&outcomes)))
+    Ok(Measured::new(raw, |_| Ok(report(&outcomes))))
 }
 
 fn one(

@@ -153,8 +153,11 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let measured = measure(root, &binary, &work, arguments);
     // Room on the disk matters more than a look at what a failed run left.
     let _ = std::fs::remove_dir_all(&work);
-    let (raw, entry) = measured?;
+    let report::Measured { raw, report } = measured?;
     let kept = keep(root, &raw)?;
+    let entry = report.map_err(|failure| {
+        Failure::new(format!("{failure}\nstate: what was measured is in `{kept}`"))
+    })?;
     let text = entry.print(&report::Origin::of(root, arguments, &kept));
     process::say(&text);
     if arguments.entry == Entry::Serving {
@@ -180,7 +183,7 @@ fn measure(
     binary: &Path,
     work: &Path,
     arguments: &Arguments,
-) -> Result<(Vec<Value>, report::Report), Failure> {
+) -> Result<report::Measured, Failure> {
     let plan = entries::Plan { root, binary, work };
     match arguments.entry {
         Entry::Metadata => entries::metadata(&plan),
@@ -207,8 +210,8 @@ fn measure(
                 _ => entries::durable(&plan)?,
             };
             let results = rounds(root, &comparison, arguments)?;
-            let report = report::comparison(&comparison, &results.samples);
-            Ok((results.raw, report))
+            let Results { samples, raw } = results;
+            Ok(report::Measured::new(raw, |_| Ok(report::comparison(&comparison, &samples))))
         }
     }
 }

@@ -5,7 +5,8 @@
 
 use super::fio::Sample;
 use super::{Arguments, Comparison, Entry};
-use crate::process;
+use crate::process::{self, Failure};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -13,6 +14,28 @@ use std::path::Path;
 pub(crate) struct Report {
     pub(crate) heading: String,
     pub(crate) table: String,
+}
+
+/// What was measured, and the report of it.
+pub(crate) struct Measured {
+    /// Everything, in the order in which it was measured.
+    pub(crate) raw: Vec<Value>,
+    /// Or why there is none.
+    pub(crate) report: Result<Report, Failure>,
+}
+
+impl Measured {
+    /// Makes the report of `raw`. A measurement may have taken hours, so that raw results stay
+    /// where their report fails or panics: such a defect can be fixed, and the report made again.
+    pub(crate) fn new(
+        raw: Vec<Value>,
+        report: impl FnOnce(&[Value]) -> Result<Report, Failure>,
+    ) -> Self {
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| report(&raw)));
+        let panicked = |_| Err(Failure::new("the report of what was measured panicked; see above"));
+        let report = made.unwrap_or_else(panicked);
+        Measured { raw, report }
+    }
 }
 
 /// Where the figures come from.
@@ -226,6 +249,27 @@ mod tests {
         assert_eq!(nothing.fraction(), NOT_MEASURED);
         // What was measured and has no bounds is a figure like others.
         assert!(Spread::of([f64::INFINITY].into_iter()).reaches(1.0));
+    }
+
+    /// Goal: raw results outlive a report that fails. Method: one that panics, one that fails, and
+    /// one that is made.
+    #[test]
+    fn raw_results_outlive_their_report() {
+        let raw = || vec![Value::from(1), Value::from(2)];
+        let panicked = Measured::new(raw(), |raw| {
+            assert!(raw.is_empty(), "as a defect of a report does");
+            Err(Failure::new("not reached"))
+        });
+        let failed = Measured::new(raw(), |_| Err(Failure::new("no figures")));
+        let made = Measured::new(raw(), |raw| {
+            Ok(Report { heading: raw.len().to_string(), table: String::new() })
+        });
+        for (measured, word) in [(&panicked, "panicked"), (&failed, "no figures")] {
+            assert_eq!(measured.raw, raw());
+            let cause = measured.report.as_ref().err().map(ToString::to_string);
+            assert!(cause.is_some_and(|cause| cause.contains(word)), "{word}");
+        }
+        assert!(made.report.is_ok_and(|report| report.heading == "2") && made.raw == raw());
     }
 
     /// Goal: the line that runs an entry again has what its link was. Method: `cut` and `cloud`

@@ -9,7 +9,7 @@
 
 use super::entries::Plan;
 use super::plot::{Bars, Lines};
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use super::servers::{self, Server};
 use super::{Arguments, fio, meter};
 use crate::process::{self, Failure};
@@ -118,10 +118,7 @@ impl Field {
 }
 
 /// Measures every job in every round; writes `bench/serving.md` and its plots.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let (field, jobs) = (field(plan)?, jobs());
     let (mut raw, mut samples) = (Vec::new(), Vec::new());
     for round in 0..arguments.runs {
@@ -146,8 +143,7 @@ pub(crate) fn measure(
             }
         }
     }
-    let report = document(plan, &jobs, &samples)?;
-    Ok((raw, report))
+    Ok(Measured::new(raw, |_| document(plan, &jobs, &samples)))
 }
 
 fn field(plan: &Plan<'_>) -> Result<Field, Failure> {

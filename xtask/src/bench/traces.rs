@@ -8,7 +8,7 @@
 
 use super::Arguments;
 use super::entries::Plan;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -66,7 +66,7 @@ fn three_levels(slots: u32) -> Vec<String> {
 }
 
 /// LRU, S3-FIFO and three levels beside the peer's policies, in a tenth of the blocks.
-pub(crate) fn replay(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Failure> {
+pub(crate) fn replay(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let contenders = [
         Contender { name: "libCacheSim LRU", how: How::Peer("LRU") },
         Contender { name: "libCacheSim S3-FIFO", how: How::Peer("S3FIFO") },
@@ -80,7 +80,7 @@ pub(crate) fn replay(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Fa
 }
 
 /// Curves, beside the peer's LRU at one size: its package has no profiler.
-pub(crate) fn curves(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Failure> {
+pub(crate) fn curves(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let contenders = [
         Contender { name: "libCacheSim LRU, one size", how: How::Peer("LRU") },
         Contender { name: "layby exact curve", how: How::Layby(|_| words(&["mrc", "--json"])) },
@@ -94,16 +94,13 @@ pub(crate) fn curves(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Fa
     measure(plan, arguments, question, &contenders, &wanted)
 }
 
-/// Raw results and their report.
-pub(crate) type Entry = (Vec<Value>, Report);
-
 fn measure(
     plan: &Plan<'_>,
     arguments: &Arguments,
     question: &str,
     contenders: &[Contender],
     wanted: &[(&str, f64)],
-) -> Result<Entry, Failure> {
+) -> Result<Measured, Failure> {
     let python = peer(plan.root)?;
     let (mut runs, mut raw) = (Vec::new(), Vec::new());
     let traces = TRACES.map(|(name, blocks)| (name, blocks, zipf(plan, blocks, arguments.seed)));
@@ -124,7 +121,7 @@ fn measure(
             }
         }
     }
-    Ok((raw, report(question, contenders, wanted, &runs)))
+    Ok(Measured::new(raw, |_| Ok(report(question, contenders, wanted, &runs))))
 }
 
 fn once(
@@ -247,7 +244,7 @@ struct Shared {
 }
 
 /// Hits of every policy at every trace and two sizes beside the peer's.
-pub(crate) fn hits(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Failure> {
+pub(crate) fn hits(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let python = peer(plan.root)?;
     let mut traces = generated(plan, arguments.seed)?;
     traces.extend(published(plan)?);
@@ -279,7 +276,7 @@ pub(crate) fn hits(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Fail
     table.push_str("\nOne block per object; LRU and FIFO exact, the others within 0.005.");
     let verdict = if is_met { "Yes." } else { "Not always." };
     let heading = format!("Does a replay hit as often as libCacheSim's? {verdict}");
-    Ok((raw, Report { heading, table }))
+    Ok(Measured::new(raw, |_| Ok(Report { heading, table })))
 }
 
 /// Ours and the peer's answer.

@@ -11,7 +11,7 @@
 
 use super::entries::Plan;
 use super::machine::Machine;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use super::servers::{self, Server};
 use super::{Arguments, fio, meter, serving};
 use crate::guest;
@@ -75,10 +75,7 @@ impl Field {
 }
 
 /// Measures every job on both disks in every round.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let mut field = field(plan)?;
     let (mut raw, mut samples) = (Vec::new(), Vec::new());
     for round in 0..arguments.runs {
@@ -110,7 +107,7 @@ pub(crate) fn measure(
         }
     }
     field.machine.tell("off")?;
-    Ok((raw, report(&samples)))
+    Ok(Measured::new(raw, |_| Ok(report(&samples))))
 }
 
 fn field(plan: &Plan<'_>) -> Result<Field, Failure> {

@@ -9,7 +9,7 @@
 //! Cost: rounds × loads × two volumes × `--seconds`. Not for: peers, which have no shards.
 
 use super::entries::Plan;
-use super::report::{Report, Spread};
+use super::report::{Measured, Report, Spread};
 use super::servers::{self, Server};
 use super::{Arguments, fio, meter};
 use crate::process::{self, Failure};
@@ -49,10 +49,7 @@ struct Outcome {
 }
 
 /// Measures both volumes under every load in every round.
-pub(crate) fn measure(
-    plan: &Plan<'_>,
-    arguments: &Arguments,
-) -> Result<(Vec<Value>, Report), Failure> {
+pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured, Failure> {
     let node = servers::node(plan.binary, plan.work, CONFIG)?;
     let pid = node.process().ok_or_else(|| Failure::new("the node has no process"))?;
     let mut volumes = Vec::new();
@@ -83,7 +80,7 @@ pub(crate) fn measure(
             }
         }
     }
-    Ok((raw, report(&outcomes)))
+    Ok(Measured::new(raw, |_| Ok(report(&outcomes))))
 }
 
 fn one(
