@@ -71,7 +71,7 @@ fn processor(of: &Value) -> f64 {
 }
 
 /// Of each round the ratio of a figure, above over below.
-fn ratio(above: &[&Value], below: &[&Value], figure: fn(&Value) -> f64) -> Spread {
+pub(super) fn ratio(above: &[&Value], below: &[&Value], figure: fn(&Value) -> f64) -> Spread {
     let pairs = above.iter().filter_map(|above| {
         let same = below.iter().find(|below| below["round"] == above["round"])?;
         Some(figure(above) / figure(same))
