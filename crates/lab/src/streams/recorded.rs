@@ -6,6 +6,7 @@
 //! Invariant: every write of the trace is replayed at least once, unless the replay is full before.
 //! Cost: a sort of the touched chunks.
 
+use super::device::page_count;
 use super::policy::{FiosParameters, SECTOR_BYTES, Sector, Write};
 use super::workloads::PAGE_SECTORS;
 use layby_trace::Record;
@@ -54,8 +55,7 @@ pub(super) fn repeated(writes: &[Write], pages: u64, rng: &mut Rng) -> Vec<Write
             let begin = segment[0].at;
             for write in *segment {
                 out.push(Write { at: from + (write.at - begin), ..*write });
-                let end = write.end().0.div_ceil(u64::from(PAGE_SECTORS));
-                written += end - write.first.0 / u64::from(PAGE_SECTORS);
+                written += page_count(write);
             }
             from = from + (segment[segment.len() - 1].at - begin) + Nanos::from_millis(1);
         }
