@@ -46,14 +46,18 @@ pub(super) fn compact(records: &[Record]) -> Compact {
     Compact { writes: writes.collect(), volume_pages: pages.min(1 << 30) as u32 }
 }
 
-/// `writes` again and again until they are of `pages` pages.
+/// `writes` again and again, up to the one with which they are of `pages` pages.
 pub(super) fn repeated(writes: &[Write], pages: u64, rng: &mut Rng) -> Vec<Write> {
     let (mut out, mut written, mut from) = (Vec::new(), 0, Nanos::ZERO);
     let mut segments: Vec<&[Write]> = writes.chunks(writes.len().div_ceil(SEGMENTS)).collect();
-    while written < pages {
+    loop {
         for segment in &segments {
             let begin = segment[0].at;
             for write in *segment {
+                // What is measured ends at the replay's end, be it within a pass.
+                if written >= pages {
+                    return out;
+                }
                 out.push(Write { at: from + (write.at - begin), ..*write });
                 written += page_count(write);
             }
@@ -63,5 +67,37 @@ pub(super) fn repeated(writes: &[Write], pages: u64, rng: &mut Rng) -> Vec<Write
             segments.swap(place, rng.below(place as u64 + 1) as usize);
         }
     }
-    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a repeated trace ends at the write that fills the replay, and holds every write at
+    /// least once where the replay is longer than the trace. Method: random writes of sectors,
+    /// replays of a part of a pass and of several.
+    #[test]
+    fn a_repetition_ends_when_it_is_full() {
+        for seed in 1..=8 {
+            let mut rng = Rng::new(seed);
+            let write = |at| {
+                let (first, sectors) = (Sector(rng.below(1 << 15)), rng.below(40) as u32 + 1);
+                Write { at: Nanos::from_millis(at), first, sectors }
+            };
+            let writes: Vec<Write> = (0..500).map(write).collect();
+            let touched = |writes: &[Write]| {
+                let of = |one: &Write| (one.end().0 - 1) / 8 - one.first.0 / 8 + 1;
+                writes.iter().map(of).sum::<u64>()
+            };
+            let pass = touched(&writes);
+            for needed in [pass / 3, pass, pass + 1, 5 * pass / 2] {
+                let out = repeated(&writes, needed, &mut Rng::new(seed));
+                let (whole, before) = (touched(&out), touched(&out[..out.len() - 1]));
+                assert!(before < needed && needed <= whole, "seed {seed}: {before}, {whole}");
+                assert!(out.is_sorted_by_key(|one| one.at), "seed {seed}");
+                let has = |write: &Write| out.iter().any(|one| one.first == write.first);
+                assert!(needed < pass || writes.iter().all(has), "seed {seed}");
+            }
+        }
+    }
 }
