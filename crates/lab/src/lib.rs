@@ -61,11 +61,15 @@ pub struct RecordedTrace {
 }
 
 impl RecordedTrace {
-    /// A trace: what it is called in the document, and its requests in the order of time.
+    /// A trace: what it is called in the document, what its offsets are, and its requests in the
+    /// order of time.
     ///
     /// # Errors
-    /// [`Unfit`] when it writes nothing, or too little or too much for a device.
-    pub fn new(name: String, records: Vec<Record>) -> Result<Self, Unfit> {
+    /// [`Unfit`] when it is of objects, writes nothing, or too little or too much for a device.
+    pub fn new(name: String, unit: layby_trace::Unit, records: Vec<Record>) -> Result<Self, Unfit> {
+        if unit == layby_trace::Unit::Objects {
+            return Err(Unfit::Objects);
+        }
         streams::check(&records)?;
         Ok(RecordedTrace { name, records })
     }

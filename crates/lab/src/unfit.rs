@@ -11,6 +11,15 @@ use std::fmt;
 pub enum Unfit {
     /// A trace without writes.
     Writes,
+    /// A trace of objects, which have identifiers and no place on a device.
+    Objects,
+    /// A write that no device has room for.
+    Range {
+        /// Its first byte.
+        offset: u64,
+        /// Its bytes.
+        length: u64,
+    },
     /// A trace whose writes touch too little or too much for a device.
     Footprint {
         /// What they touch, in pages of 4 KiB, rounded up to whole chunks.
@@ -57,6 +66,12 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unfit::Writes => f.write_str("the trace holds no writes"),
+            Unfit::Objects => {
+                f.write_str("it is a trace of objects, whose identifiers are no bytes of a device")
+            }
+            Unfit::Range { offset, length } => {
+                write!(f, "a write of {length} bytes at byte {offset} lies on no device")
+            }
             Unfit::Footprint { pages, least, most } => write!(
                 f,
                 "its writes touch {} MiB; a device is made for {} to {} MiB",

@@ -263,9 +263,14 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
         records.extend_from_slice(&batch);
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    RecordedTrace::new(name, records).map_err(|cause| {
-        unfit(format!("cannot replay the writes of `{}`", path.display()), cause)
-            .hint("look at what it writes with `layby trace info`; `layby trace cut` takes a part")
+    RecordedTrace::new(name, reader.unit(), records).map_err(|cause| {
+        let hint = match cause {
+            Unfit::Objects => {
+                "take a trace of bytes; `layby trace info` shows what its offsets are"
+            }
+            _ => "look at what it writes with `layby trace info`; `layby trace cut` takes a part",
+        };
+        unfit(format!("cannot replay the writes of `{}`", path.display()), cause).hint(hint)
     })
 }
 

@@ -88,7 +88,7 @@ struct Results {
 
 /// Whether a device can be made for what `records` write.
 pub(crate) fn check(records: &[Record]) -> Result<(), Unfit> {
-    let compact = recorded::compact(records);
+    let compact = recorded::compact(records)?;
     let (least, most) = (recorded::PAGES_MIN, RECORDED_PAGES_MAX);
     match compact.volume_pages {
         _ if compact.writes.is_empty() => Err(Unfit::Writes),
@@ -243,7 +243,7 @@ fn chunks(seed: u64, size: &Size, name: &str) -> Vec<f64> {
 }
 
 fn recording(seed: u64, size: &Size, trace: &crate::RecordedTrace) -> Recording {
-    let compact = recorded::compact(&trace.records);
+    let compact = recorded::compact(&trace.records).expect("it was checked when it was made");
     let pages = compact.volume_pages;
     let needed = (f64::from(pages) * size.phases.total()) as u64;
     let writes = recorded::repeated(&compact.writes, needed, &mut Rng::new(seed));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Experiment;
-use layby_trace::Record;
+use layby_trace::{Record, Unit};
 use layby_types::{Nanos, Operation, VolumeId};
 
 /// A sixteenth of the experiment's device, and half of its load.
@@ -61,8 +61,8 @@ fn one_stream_is_no_stream() {
 }
 
 /// Goal: recorded traces are moved together, repeated, measured, or refused where they write
-/// nothing or touch too little; reads do not count. Method: a made-up trace over a sparse volume, a
-/// tiny one, and one of reads.
+/// nothing, touch too little or are of objects; reads do not count. Method: a made-up trace over a
+/// sparse volume, a tiny one, one of reads, and the first as if of objects.
 #[test]
 fn recorded_traces_are_replayed() {
     let mut rng = Rng::new(1);
@@ -76,13 +76,16 @@ fn recorded_traces_are_replayed() {
     let mut records: Vec<Record> =
         (0..9000).map(|at| record(at, Operation::Write, rng.below(3000))).collect();
     records.push(record(9001, Operation::Read, 5_000_000));
-    let trace = |records: &[Record]| crate::RecordedTrace::new("made".into(), records.to_vec());
+    let of =
+        |unit, records: &[Record]| crate::RecordedTrace::new("made".into(), unit, records.to_vec());
+    let trace = |records: &[Record]| of(Unit::Bytes, records);
     let found = recording(1, &SMALL, &trace(&records).expect("it is large enough"));
     assert!(found.writes == 9000 && found.pages < 70_000, "{} pages", found.pages);
     assert!(found.figures.none >= 1.0 && found.passes > 1.0);
     let refused = |records: &[Record]| trace(records).expect_err("it says nothing");
     assert!(matches!(refused(&records[..10]), Unfit::Footprint { least: 4096, .. }));
     assert_eq!(refused(&records[9000..]), Unfit::Writes);
+    assert_eq!(of(Unit::Objects, &records).err(), Some(Unfit::Objects));
 }
 
 fn made_up(recordings: Vec<Recording>) -> Results {
