@@ -38,6 +38,20 @@ pub enum Unfit {
         /// For how long one has to be.
         least: Nanos,
     },
+    /// A recording with more vehicles at once than a node sizes services for.
+    Crowded {
+        /// The most that are there at once.
+        at_once: usize,
+        /// The most that can be.
+        most: usize,
+    },
+    /// A recording with more vehicles than there are numbers for their services' volumes.
+    Many {
+        /// Those it has.
+        vehicles: usize,
+        /// The most that it may have.
+        most: usize,
+    },
     /// A link of too few intervals.
     Short {
         /// Those it has.
@@ -86,6 +100,16 @@ impl fmt::Display for Unfit {
                  shows from {} s on",
                 in_sight.as_secs_f64(),
                 least.as_secs_f64()
+            ),
+            Unfit::Crowded { at_once, most } => write!(
+                f,
+                "it has {at_once} vehicles at once; a node shares its levels among the services \
+                 of at most {most}"
+            ),
+            Unfit::Many { vehicles, most } => write!(
+                f,
+                "it has {vehicles} vehicles; the volumes of their services have numbers for at \
+                 most {most}"
             ),
             Unfit::Short { intervals, least } => write!(
                 f,

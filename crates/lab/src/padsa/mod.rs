@@ -19,9 +19,12 @@ use crate::{Document, Options, Progress, RecordedVehicles, Unfit, parallel, seed
 use figures::Figures;
 use layby_sim::fleet::Architecture;
 use layby_sim::levels::PadsaDevices;
+use layby_sim::policy::allocation::SERVICES_MAX;
 use layby_trace::{Pace, Stay, VehicleSpec};
-use layby_types::Nanos;
+use layby_types::{Nanos, VolumeId};
 use paper::WORKLOADS;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Seconds in which vehicles arrive.
 const SPAN: Nanos = Nanos::from_secs(60);
@@ -65,7 +68,31 @@ pub fn road(seed: u64, stays: Option<&[Stay]>) -> Road {
     }
 }
 
-/// Whether vehicles, in the order in which they arrive, are in sight for long enough.
+/// A vehicle's services leave at their next access behind its end: at most one and a half gaps of
+/// the slowest ones.
+const LEAVES_WITHIN: Nanos = Nanos(3 * 1_000_000_000 / (2 * (SMALL_PER_SECOND / 10)));
+
+/// The most services that a vehicle brings.
+fn services_max() -> usize {
+    WORKLOADS.iter().map(|workload| workload.services().len()).max().unwrap_or(1)
+}
+
+/// The most vehicles that are there at once, until their services have left.
+fn at_once(stays: &[Stay]) -> usize {
+    let mut leave = BinaryHeap::new();
+    let mut most = 0;
+    for stay in stays {
+        while leave.peek().is_some_and(|Reverse(leaves)| *leaves < stay.arrives) {
+            leave.pop();
+        }
+        leave.push(Reverse(stay.leaves.saturating_add(LEAVES_WITHIN)));
+        most = most.max(leave.len());
+    }
+    most
+}
+
+/// Whether vehicles, in the order in which they arrive, are in sight for long enough, and no more
+/// than a node can be sized for and number.
 pub(crate) fn check(stays: &[Stay]) -> Result<(), Unfit> {
     let (mut in_sight, mut until) = (Nanos::ZERO, Nanos::ZERO);
     for stay in stays {
@@ -76,8 +103,19 @@ pub(crate) fn check(stays: &[Stay]) -> Result<(), Unfit> {
     match stays {
         [] => Err(Unfit::Vehicles),
         _ if in_sight < IN_SIGHT_MIN => Err(Unfit::Brief { in_sight, least: IN_SIGHT_MIN }),
-        _ => Ok(()),
+        _ => fits(stays),
     }
+}
+
+/// Whether there is room for the services of all vehicles, under every workload.
+fn fits(stays: &[Stay]) -> Result<(), Unfit> {
+    // Volumes are numbered from one on.
+    let most = VolumeId::MAX.0 as usize / services_max();
+    if stays.len() > most {
+        return Err(Unfit::Many { vehicles: stays.len(), most });
+    }
+    let (at_once, most) = (at_once(stays), SERVICES_MAX / services_max());
+    if at_once > most { Err(Unfit::Crowded { at_once, most }) } else { Ok(()) }
 }
 
 /// Everything of one seed.

@@ -161,6 +161,32 @@ fn recordings_that_show_nothing_are_refused() {
     assert_eq!(refused(&[stay(0, 10), stay(2, 5), stay(90, 100)]), None);
 }
 
+/// Goal: a recording with more vehicles at once, or in all, than a node can have services for is
+/// refused, not run into an assertion. Method: the most that fit and one more, at once and one
+/// after the other; vehicles that follow each other closely are there at once, since a service
+/// leaves at its next access.
+#[test]
+fn crowded_recordings_are_refused() {
+    let refused = |stays: &[Stay]| crate::RecordedVehicles::new(stays.to_vec()).err();
+    let until = |from: u64, until| Stay {
+        arrives: Nanos::from_millis(from),
+        leaves: Nanos::from_millis(until),
+    };
+    let crowd = |count: usize| vec![until(0, 30_000); count];
+    let most = 4096 / 7;
+    assert_eq!(refused(&crowd(most)), None);
+    let crowded = Some(Unfit::Crowded { at_once: most + 1, most });
+    assert_eq!(refused(&crowd(most + 1)), crowded);
+    let follow = |after: u64| [crowd(most), vec![until(30_000 + after, 60_000)]].concat();
+    assert_eq!((refused(&follow(1)), refused(&follow(20))), (crowded, None));
+    let queue = |count: u64| (0..count).map(|at| until(at * 50, at * 50 + 30)).collect::<Vec<_>>();
+    let most = (1 << 20) / 7;
+    assert_eq!(refused(&queue(most)), None);
+    let many = Unfit::Many { vehicles: most as usize + 1, most: most as usize };
+    assert_eq!(refused(&queue(most + 1)), Some(many));
+    assert!(many.to_string().contains("149797 vehicles"));
+}
+
 /// Goal: texts follow from devices and figures. Method: the paper's devices with an SSD that is
 /// dear and fast, and costs under which two levels win everywhere.
 #[test]
