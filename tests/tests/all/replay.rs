@@ -154,6 +154,50 @@ fn services_are_dealt_from_several_volumes() {
     }
 }
 
+/// Goal: bytes of levels are those of the trace's blocks, which objects do not have. Method:
+/// blocks of 64 KiB, missed, written and evicted; then objects.
+#[test]
+fn levels_count_the_bytes_of_their_blocks() {
+    let work = TempDir::new().expect("a temporary folder");
+    let blocks: Vec<_> = (0..40).map(|at| (["read", "write"][at % 2], 0, at as u64 * 16)).collect();
+    let path = trace(&work, &blocks);
+    let text = fs::read_to_string(&path).expect("it is there") + "40,0,read,0,0\n";
+    fs::write(&path, text).expect("the folder takes files");
+    let levels = ["--levels", "2blocks,2blocks,4blocks", "--critical", "0", "--lenient"];
+    let words = [&["replay", &path, "--block-size", "64KiB"][..], &levels].concat();
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let count = |value: &Value| value.as_u64().expect("a count");
+    let (misses, block) = (count(&found["services"][0]["misses"]), 65_536);
+    assert_eq!((&found["unit"], count(&found["block_bytes"])), (&"bytes".into(), block));
+    assert_eq!((misses, count(&found["home_bytes_read"])), (20, 20 * block), "{found}");
+    let levels = found["levels"].as_array().expect("three");
+    let destaged: u64 = levels.iter().map(|level| count(&level["destaged"])).sum();
+    assert!(destaged > 0, "{found}");
+    assert_eq!(count(&found["home_bytes_written"]), destaged * block, "{found}");
+    for level in levels {
+        let (bytes, blocks) = (count(&level["bytes_written"]), count(&level["block_writes"]));
+        assert_eq!(bytes, blocks * block, "{level}");
+    }
+    let found = answer(&["replay", &objects(&work), "--levels", "1%,4%,16%", "--json"]);
+    assert_eq!(found["unit"], "objects");
+    for figure in ["home_bytes_read", "home_bytes_written"] {
+        assert!(found[figure].is_null(), "{figure}: {found}");
+    }
+    assert!(found["levels"][2]["bytes_written"].is_null(), "{found}");
+}
+
+/// A trace of objects, every other one written.
+fn objects(work: &TempDir) -> String {
+    let mut text = String::from("at_ns,volume,operation,object,size\n");
+    for at in 0..100 {
+        let operation = if at % 2 == 0 { "read" } else { "write" };
+        writeln!(text, "{at},0,{operation},{},5000", at * 1_000_000).expect("a String takes all");
+    }
+    let path = work.path().join("objects.csv");
+    fs::write(&path, text).expect("the folder takes files");
+    path.display().to_string()
+}
+
 /// Goal: a device that was measured gives a replay its latencies, in place of a built-in one and by
 /// a name of its own. Method: a tiny probe of the folder, described twice; a block of the SSD and
 /// one of the home are read.
@@ -285,7 +329,8 @@ fn writes_pass_the_filter() {
 }
 
 /// Goal: what a user recorded and shows nothing is refused before anything runs. Method: links that
-/// are short (the sample of docs/traces.md), dead and constant; traces without writes and with few.
+/// are short (the sample of docs/traces.md), dead and constant; traces without writes, with few, and
+/// of objects, which lie nowhere.
 #[test]
 fn recordings_that_show_nothing_are_refused() {
     let work = TempDir::new().expect("a temporary folder");
@@ -311,6 +356,9 @@ fn recordings_that_show_nothing_are_refused() {
     refusal(&streams, 2).assert_explains(&["t.csv", "no writes"]);
     trace(&work, &[("write", 0, 1)]);
     refusal(&streams, 2).assert_explains(&["t.csv", "16 to 4096 MiB"]);
+    let objects = objects(&work);
+    let streams = ["lab", "run", "streams", "--trace", &objects];
+    refusal(&streams, 2).assert_explains(&["objects.csv", "of objects", "bytes"]);
 }
 
 /// Goal: a link of a user's is in the report, its file named in the line that runs it again, and

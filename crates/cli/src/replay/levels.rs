@@ -13,11 +13,11 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::Nanos;
 use layby_sim::device::Model;
 use layby_sim::levels::{
-    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, ServiceReport,
-    VolumeReport,
+    self, BlocksMoved, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup,
+    ServiceReport, VolumeReport,
 };
 use layby_sim::single::References;
-use layby_trace::Reader;
+use layby_trace::{Reader, Unit};
 use serde::Serialize;
 
 /// The names of the levels, fastest first.
@@ -79,6 +79,9 @@ impl LevelSizes {
 /// The answer for scripts.
 #[derive(Debug, Serialize)]
 struct LevelsAnswer {
+    /// `bytes` or `objects`: what offsets are.
+    unit: &'static str,
+    block_bytes: u32,
     /// References to blocks.
     requests: u64,
     passed_over: u64,
@@ -89,8 +92,9 @@ struct LevelsAnswer {
     home: DeviceAnswer,
     /// Both classes, then every service.
     services: Vec<ServiceAnswer>,
-    home_bytes_read: u64,
-    home_bytes_written: u64,
+    /// Null for objects, as `bytes_written` of levels: a block is an object of any size.
+    home_bytes_read: Option<u64>,
+    home_bytes_written: Option<u64>,
     memory_bytes: usize,
     /// From beginning to end, reading included.
     seconds: f64,
@@ -107,7 +111,7 @@ struct LevelAnswer {
     evictions: u64,
     /// Blocks copied home.
     destaged: u64,
-    bytes_written: u64,
+    bytes_written: Option<u64>,
 }
 
 /// What an access of a block was taken to cost.
@@ -177,7 +181,8 @@ pub(super) fn run(
         return Err(absent(arguments, number, &replay).into());
     }
     let seconds = start.elapsed().as_secs_f64();
-    let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, (requests, seconds));
+    let block = Block { unit: trace.unit(), bytes: block_size.bytes() };
+    let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, block, (requests, seconds));
     answer.passed_over = references.passed_over();
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
     if arguments.json { output.json(&answer) } else { answer.show(output) }
@@ -208,14 +213,30 @@ fn absent(arguments: &ReplayArguments, number: u32, replay: &PadsaReplay) -> Rep
         .hint("name volumes by the trace's own numbers, as `layby trace info` lists them")
 }
 
+/// What a block of the replay is of the trace.
+#[derive(Clone, Copy)]
+struct Block {
+    unit: Unit,
+    bytes: u32,
+}
+
+impl Block {
+    /// The bytes of `count` blocks, where blocks have so many.
+    fn bytes_of(self, count: u64) -> Option<u64> {
+        (self.unit == Unit::Bytes).then(|| count * u64::from(self.bytes))
+    }
+}
+
 impl LevelsAnswer {
     fn new(
         replay: &mut PadsaReplay,
         slots: [u32; PADSA_LEVELS],
         devices: &PadsaDevices,
+        block: Block,
         (requests, seconds): (u64, f64),
     ) -> Self {
         let report = replay.report();
+        let moved = BlocksMoved::of(&report);
         let mut classes = [VolumeReport::default(), VolumeReport::default()];
         let mut services = Vec::new();
         for ServiceReport { number, is_critical, seen } in replay.services(&report) {
@@ -227,15 +248,19 @@ impl LevelsAnswer {
         let whole = whole.filter(|(_, class)| class.blocks_read() + class.blocks_written() > 0);
         let whole = whole.map(|(class, sum)| ServiceAnswer::new("all".to_owned(), class, sum));
         LevelsAnswer {
+            unit: if block.unit == Unit::Bytes { "bytes" } else { "objects" },
+            block_bytes: block.bytes,
             requests,
             passed_over: 0,
             footprint_blocks: None,
             seed: 0,
-            levels: level_answers(&report, slots, devices),
+            levels: level_answers(&report, slots, devices, |level| {
+                block.bytes_of(moved.levels_written[level])
+            }),
             home: DeviceAnswer::new(&devices.home),
             services: whole.chain(services).collect(),
-            home_bytes_read: report.home_bytes_read,
-            home_bytes_written: report.home_bytes_written,
+            home_bytes_read: block.bytes_of(moved.backing_read),
+            home_bytes_written: block.bytes_of(moved.backing_written),
             memory_bytes: replay.memory_bytes(),
             seconds,
             requests_per_second: requests as f64 / seconds.max(1e-9),
@@ -326,17 +351,19 @@ fn level_answers(
     report: &levels::Report,
     slots: [u32; PADSA_LEVELS],
     devices: &PadsaDevices,
+    bytes_written: impl Fn(usize) -> Option<u64>,
 ) -> Vec<LevelAnswer> {
     let named = LEVELS.into_iter().zip(slots).zip(&report.levels).zip(&devices.levels);
     named
-        .map(|(((name, blocks), level), model)| LevelAnswer {
+        .enumerate()
+        .map(|(place, (((name, blocks), level), model))| LevelAnswer {
             name,
             device: DeviceAnswer::new(model),
             blocks,
             block_writes: level.writes,
             evictions: level.evictions,
             destaged: level.destaged,
-            bytes_written: level.bytes_written,
+            bytes_written: bytes_written(place),
         })
         .collect()
 }

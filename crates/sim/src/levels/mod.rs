@@ -14,7 +14,8 @@ mod report;
 
 pub use layby_cache::DecisionLog;
 pub use replay::{
-    PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX, ServiceReport,
+    BlocksMoved, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX,
+    ServiceReport,
 };
 pub use report::{LevelReport, Report, VolumeReport};
 

@@ -124,6 +124,35 @@ pub struct ServiceReport {
     pub seen: VolumeReport,
 }
 
+/// What was read and written, in blocks. The node's own bytes are of its smallest block, whatever
+/// a block of the trace is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlocksMoved {
+    /// Read from the backing store.
+    pub backing_read: u64,
+    /// Written to it.
+    pub backing_written: u64,
+    /// Written to each level's device, fastest first.
+    pub levels_written: [u64; PADSA_LEVELS],
+}
+
+impl BlocksMoved {
+    /// Of a report of [`PadsaReplay`]. Panics where it counts parts of blocks, as no replay does.
+    #[must_use]
+    pub fn of(report: &Report) -> Self {
+        let blocks = |bytes: u64| {
+            assert_eq!(bytes % BLOCK_BYTES, 0, "a replay moves whole blocks");
+            bytes / BLOCK_BYTES
+        };
+        let written = |level: usize| report.levels.get(level).map_or(0, |of| of.bytes_written);
+        BlocksMoved {
+            backing_read: blocks(report.home_bytes_read),
+            backing_written: blocks(report.home_bytes_written),
+            levels_written: std::array::from_fn(|level| blocks(written(level))),
+        }
+    }
+}
+
 /// See the file's header.
 pub struct PadsaReplay {
     machine: Machine,
