@@ -154,8 +154,9 @@ fn services_are_dealt_from_several_volumes() {
     }
 }
 
-/// Goal: bytes of levels are those of the trace's blocks, which objects do not have. Method:
-/// blocks of 64 KiB, missed, written and evicted; then objects.
+/// Goal: bytes of levels are those of the trace's blocks, which objects do not have, and records
+/// that were left out are counted. Method: blocks of 64 KiB, missed, written and evicted, one record
+/// without a length; then objects.
 #[test]
 fn levels_count_the_bytes_of_their_blocks() {
     let work = TempDir::new().expect("a temporary folder");
@@ -178,6 +179,9 @@ fn levels_count_the_bytes_of_their_blocks() {
         let (bytes, blocks) = (count(&level["bytes_written"]), count(&level["block_writes"]));
         assert_eq!(bytes, blocks * block, "{level}");
     }
+    assert_eq!(found["skipped"], 1, "{found}");
+    let text = must(&binary().to_string_lossy(), &words);
+    assert!(text.contains("1 records were wrong and left out"), "{text}");
     let found = answer(&["replay", &objects(&work), "--levels", "1%,4%,16%", "--json"]);
     assert_eq!(found["unit"], "objects");
     for figure in ["home_bytes_read", "home_bytes_written"] {

@@ -85,6 +85,8 @@ struct LevelsAnswer {
     /// References to blocks.
     requests: u64,
     passed_over: u64,
+    /// Records left out by `--lenient`.
+    skipped: u64,
     /// Distinct blocks; null unless a size asked for them.
     footprint_blocks: Option<u32>,
     seed: u64,
@@ -183,7 +185,7 @@ pub(super) fn run(
     let seconds = start.elapsed().as_secs_f64();
     let block = Block { unit: trace.unit(), bytes: block_size.bytes() };
     let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, block, (requests, seconds));
-    answer.passed_over = references.passed_over();
+    (answer.passed_over, answer.skipped) = (references.passed_over(), trace.skipped().total());
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
     if arguments.json { output.json(&answer) } else { answer.show(output) }
 }
@@ -252,6 +254,7 @@ impl LevelsAnswer {
             block_bytes: block.bytes,
             requests,
             passed_over: 0,
+            skipped: 0,
             footprint_blocks: None,
             seed: 0,
             levels: level_answers(&report, slots, devices, |level| {
@@ -340,6 +343,9 @@ impl LevelsAnswer {
         }
         if self.passed_over > 0 {
             notes.push(format!("{} trims and flushes were passed over", self.passed_over));
+        }
+        if self.skipped > 0 {
+            notes.push(format!("{} records were wrong and left out", self.skipped));
         }
         let (seconds, speed) = (self.seconds, self.requests_per_second / 1e6);
         notes.push(format!("{seconds:.2} s in all, reading included: {speed:.1} M requests/s"));
