@@ -202,6 +202,19 @@ fn objects(work: &TempDir) -> String {
     path.display().to_string()
 }
 
+/// Goal: more volumes than curves are refused with that bound, not with that of a trace. Method: as
+/// many volumes as may be, and one more.
+#[test]
+fn curves_per_volume_have_a_bound() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests: Vec<_> = (0..4097).map(|volume| ("read", volume, 1)).collect();
+    let path = trace(&work, &requests);
+    let words = ["mrc", &path, "--per-volume", "--json"];
+    refusal(&words, 2).assert_explains(&["t.csv", "more than 4096 volumes", "--per-volume"]);
+    trace(&work, &requests[..4096]);
+    assert_eq!(answer(&words)["curves"].as_array().map(Vec::len), Some(4096));
+}
+
 /// Goal: a device that was measured gives a replay its latencies, in place of a built-in one and by
 /// a name of its own. Method: a tiny probe of the folder, described twice; a block of the SSD and
 /// one of the home are read.

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::VolumeId;
 use layby_sim::policy::curve::{BoundedCurve, Counted, SampleRate};
-use layby_sim::single::{CurveKind, CurveRun, References};
+use layby_sim::single::{CurveKind, CurveRun, References, StreamError};
 use layby_trace::{Reader, Record};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -149,7 +149,10 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
     let (mut records, start) = (Vec::new(), now());
     while trace.fill(&mut records).map_err(|cause| unread(&arguments.source, &cause))? > 0 {
         let done = volumes.on_records(&records, &mut references);
-        done.map_err(|cause| unmeasured(&arguments.source, cause))?;
+        done.map_err(|cause| match cause {
+            CutError::Stream(cause) => unmeasured(&arguments.source, cause),
+            CutError::Curves => too_many_curves(&arguments.source),
+        })?;
         bar.set_position(trace.position());
     }
     bar.finish_and_clear();
@@ -180,6 +183,24 @@ fn nothing_followed(source: &SourceArguments) -> Report {
         .hint("follow a larger share with --sampled, or leave it out for the exact curve")
 }
 
+/// The report of a trace with more volumes than there may be curves.
+fn too_many_curves(source: &SourceArguments) -> Report {
+    let error = format!("cannot show a curve for each volume of `{}`", source.trace.display());
+    Report::new(ReportKind::Invalid, error)
+        .cause(format!("it has more than {VOLUMES_MAX} volumes, each with curves in memory"))
+        .state("the trace is untouched, and no curve is shown")
+        .hint(
+            "leave --per-volume out for one curve of all, or cut the trace with `layby trace cut`",
+        )
+}
+
+/// Why records are in no curve.
+enum CutError {
+    Stream(StreamError),
+    /// More volumes than [`VOLUMES_MAX`], each with curves of its own.
+    Curves,
+}
+
 /// The curves of each volume, or of all together.
 struct Volumes {
     kinds: Vec<CurveKind>,
@@ -197,7 +218,7 @@ impl Volumes {
         &mut self,
         records: &[Record],
         references: &mut References,
-    ) -> Result<(), layby_sim::single::StreamError> {
+    ) -> Result<(), CutError> {
         if !self.is_per_volume {
             return self.cut(None, records, references);
         }
@@ -212,9 +233,9 @@ impl Volumes {
         volume: Option<VolumeId>,
         records: &[Record],
         references: &mut References,
-    ) -> Result<(), layby_sim::single::StreamError> {
+    ) -> Result<(), CutError> {
         if self.volumes.len() == VOLUMES_MAX && !self.volumes.contains_key(&volume) {
-            return Err(layby_sim::single::StreamError::Volumes);
+            return Err(CutError::Curves);
         }
         let kinds = &self.kinds;
         let fresh = || {
@@ -225,13 +246,14 @@ impl Volumes {
             kinds.iter().map(curve).collect()
         };
         let curves: &mut Vec<Measured> = self.volumes.entry(volume).or_insert_with(fresh);
-        references.cut(records, |batch| {
+        let cut = references.cut(records, |batch| {
             for measured in curves.iter_mut() {
                 let start = now();
                 measured.run.on_batch(batch);
                 measured.time += start.elapsed();
             }
-        })
+        });
+        cut.map_err(CutError::Stream)
     }
 
     fn measured(self) -> Vec<Measured> {
