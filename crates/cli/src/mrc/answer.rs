@@ -10,7 +10,8 @@ use std::time::Duration;
 
 /// The smallest size shown is the largest over this.
 const SIZES_SPAN: f64 = 1024.0;
-/// Sizes at even distances over which the error is averaged.
+/// Sizes at even distances, up to the exact curve's greatest reuse distance, over which the error is
+/// averaged.
 const SIZES_COMPARED: u64 = 100;
 /// Blocks below which a sample says little: 1,900 of ARC OLTP are still off by 0.11 at worst.
 const BLOCKS_FEW: u32 = 1000;
@@ -71,7 +72,7 @@ struct PointAnswer {
 /// How far a curve is from the exact one, in miss ratio.
 #[derive(Debug, Serialize)]
 struct ErrorAnswer {
-    /// Over sizes at even distances.
+    /// Over sizes at even distances up to the greatest reuse distance.
     mean: f64,
     /// Over these and all sizes shown.
     worst: f64,

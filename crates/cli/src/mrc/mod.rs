@@ -35,9 +35,10 @@ Without --sampled and --blocks-max the curve is exact: what `layby replay -p lru
 size at once; it takes some 60 bytes of memory per distinct block. Sampled curves (SHARDS) follow a
 share of the blocks; with --blocks-max at most so many, in 64 KiB, as a node does while it runs.
 --compare measures the exact curve too, and says how far the sampled ones are from it in miss ratio:
-the mean absolute error over 100 sizes at even distances up to the footprint, and the worst of these
-and of all sizes shown. A sample of 1% cannot tell sizes below some 100 blocks apart: one followed
-block stands for so many. A sample that follows no block is refused, one of few blocks is marked.
+the mean absolute error over 100 sizes at even distances up to the greatest reuse distance, the size
+from which the exact curve is flat, and the worst of these and of all sizes shown. A sample of 1%
+cannot tell sizes below some 100 blocks apart: one followed block stands for so many. A sample that
+follows no block is refused, one of few blocks is marked.
 Trims and flushes are passed over.
 
 Exit codes: 0 done; 2 a word is wrong, the trace holds no reads and writes, or the sample follows
