@@ -1,8 +1,9 @@
 //! An experiment's answer for programs: JSON, or CSV with a line per figure.
 //!
 //! How: the document's own parts under plain names; claims have their numbers beside the text.
-//! Invariant: both have everything that the terminal shows. A figure that is no number is null in
-//! JSON and empty in CSV. Cost: small.
+//! Invariant: JSON has everything that the terminal shows; CSV has every figure and cell of a table,
+//! and leaves out the text of sections. A figure that is no number is null in JSON and empty in CSV.
+//! Cost: small.
 
 use crate::output::{Failure, Output};
 use layby_lab::{Claim, Document};
@@ -200,8 +201,8 @@ mod tests {
     fn document() -> Document {
         let mut table = Table::new(&["load", "WAF, ours"]);
         table.push(vec!["a \"b\"".into(), "1.5".into()]);
-        let section =
-            Section { heading: "Fig. 1".into(), table: Some(table), ..Section::default() };
+        let (heading, text) = ("Fig. 1".into(), vec!["why so".into()]);
+        let section = Section { heading, text, table: Some(table), ..Section::default() };
         let expected = Expected::effect(2.0, 1.0, Unit::Times);
         Document {
             title: "t".into(),
@@ -215,7 +216,8 @@ mod tests {
         }
     }
 
-    /// Goal: programs get every figure. Method: a document with commas, quotes and no number.
+    /// Goal: programs get every figure, and JSON the text of sections, too. Method: a document with
+    /// commas, quotes and no number.
     #[test]
     fn programs_get_everything() {
         let lines = lines(&document());
@@ -235,6 +237,8 @@ mod tests {
         assert_eq!(json["claims"][0]["found"], 2.05);
         assert!(json["claims"][1]["found"].is_null());
         assert_eq!(json["sections"][0]["rows"][0][1], "1.5");
+        assert_eq!(json["sections"][0]["text"][0], "why so");
+        assert!(lines.iter().all(|line| !line.contains("why so")), "{lines:#?}");
     }
 
     /// Goal: days are dates. Method: the epoch, leap days, ends of years.
