@@ -43,10 +43,13 @@ impl Latencies {
     pub fn max(&self) -> Nanos {
         Nanos(self.max)
     }
-    /// What `part` of the requests did not exceed, or up to one part in 32 more.
+    /// What at least `part` of the requests did not exceed, or up to one part in 32 more.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Nanos {
-        let wanted = (self.count as f64 * part.clamp(0.0, 1.0)) as u64;
+        // A rank that is whole may come out a little above as a double, and is no more for that.
+        let rank = self.count as f64 * part.clamp(0.0, 1.0) * (1.0 - 1e-12);
+        let below = rank as u64;
+        let wanted = below + u64::from((below as f64) < rank);
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {
             seen += count;
@@ -104,5 +107,24 @@ mod tests {
         assert_eq!(latencies.quantile(1.0), Nanos(1000));
         let median = latencies.quantile(0.5).0;
         assert!((500..=516).contains(&median), "{median}");
+    }
+
+    /// Goal: a quantile's rank is rounded up: what at least that part of the requests did not
+    /// exceed. Method: few values with a bucket each, by hand.
+    #[test]
+    fn quantiles_of_few() {
+        let of = |count: u64, part: f64| {
+            let mut latencies = Latencies::new();
+            (1..=count).for_each(|value| latencies.record(Nanos(value)));
+            latencies.quantile(part).0
+        };
+        assert_eq!((of(10, 0.99), of(10, 0.5), of(10, 0.91), of(10, 0.9)), (10, 5, 10, 9));
+        assert_eq!((of(3, 0.5), of(1, 0.5), of(10, 0.0), of(10, 1.0)), (2, 1, 1, 10));
+        // As doubles, 0.07 times 100 is a little above 7, and 0.29 times 100 a little below 29.
+        let mut hundred = Latencies::new();
+        let spread = |part: u64| if part < 50 { part } else { 60 };
+        (1..=100).for_each(|value| hundred.record(Nanos(spread(value))));
+        assert_eq!((hundred.quantile(0.07).0, hundred.quantile(0.29).0), (7, 29));
+        assert_eq!(Latencies::new().quantile(0.99), Nanos::ZERO);
     }
 }
