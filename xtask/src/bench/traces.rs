@@ -356,9 +356,14 @@ fn generate(plan: &Plan<'_>, words: &[&str]) -> Result<PathBuf, Failure> {
     Ok(trace)
 }
 
+/// The folder of a package: its name and version, so that another version is not taken for it.
+fn folder_of(package: &str) -> String {
+    package.replace("==", "-")
+}
+
 /// Python with libCacheSim, in a virtual environment below the target folder.
 fn peer(root: &Path) -> Result<PathBuf, Failure> {
-    let home = process::target(root).join("bench/libcachesim");
+    let home = process::target(root).join("bench").join(folder_of(PEER));
     let python = home.join("bin/python");
     let has_peer = process::command(&python.to_string_lossy(), root)
         .args(["-c", "import libcachesim"])
@@ -378,6 +383,13 @@ fn peer(root: &Path) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a peer is found again in the version that is wanted alone. Method: two versions.
+    #[test]
+    fn peers_have_folders_by_version() {
+        assert_ne!(folder_of("libcachesim==0.3.5"), folder_of("libcachesim==0.3.6"));
+        assert!(!folder_of(PEER).contains(['=', '/']), "{}", folder_of(PEER));
+    }
 
     /// Goal: a generated trace is found again under its own name alone: whatever decides its
     /// content is in it. Method: words that differ in one place each.
