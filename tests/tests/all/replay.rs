@@ -155,8 +155,8 @@ fn services_are_dealt_from_several_volumes() {
 }
 
 /// Goal: bytes of levels are those of the trace's blocks, which objects do not have, and records
-/// that were left out are counted. Method: blocks of 64 KiB, missed, written and evicted, one record
-/// without a length; then objects.
+/// that were left out are counted. Method: blocks of 64 KiB, missed, written and evicted, one
+/// record without a length; then objects.
 #[test]
 fn levels_count_the_bytes_of_their_blocks() {
     let work = TempDir::new().expect("a temporary folder");
@@ -345,9 +345,9 @@ fn writes_pass_the_filter() {
     assert!(text.contains("belady admits every missed block"), "{text}");
 }
 
-/// Goal: what a user recorded and shows nothing is refused before anything runs. Method: links that
-/// are short (the sample of docs/traces.md), dead and constant; traces without writes, with few, and
-/// of objects, which lie nowhere.
+/// Goal: what a user recorded and shows nothing is refused before anything runs. Method: links
+/// that are short (the sample of docs/traces.md), dead and constant; traces without writes, with
+/// few, and of objects, which lie nowhere.
 #[test]
 fn recordings_that_show_nothing_are_refused() {
     let work = TempDir::new().expect("a temporary folder");

@@ -1,9 +1,9 @@
 //! An experiment's answer for programs: JSON, or CSV with a line per figure.
 //!
 //! How: the document's own parts under plain names; claims have their numbers beside the text.
-//! Invariant: JSON has everything that the terminal shows; CSV has every figure and cell of a table,
-//! and leaves out the text of sections. A figure that is no number is null in JSON and empty in CSV.
-//! Cost: small.
+//! Invariant: JSON has everything that the terminal shows; CSV has every figure and cell of a
+//! table, and leaves out the text of sections. A figure that is no number is null in JSON and empty
+//! in CSV. Cost: small.
 
 use crate::output::{Failure, Output};
 use layby_lab::{Claim, Document};

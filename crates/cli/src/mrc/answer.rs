@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// The smallest size shown is the largest over this.
 const SIZES_SPAN: f64 = 1024.0;
-/// Sizes at even distances, up to the exact curve's greatest reuse distance, over which the error is
-/// averaged.
+/// Sizes at even distances, up to the exact curve's greatest reuse distance, over which the error
+/// is averaged.
 const SIZES_COMPARED: u64 = 100;
 /// Blocks below which a sample says little: 1,900 of ARC OLTP are still off by 0.11 at worst.
 const BLOCKS_FEW: u32 = 1000;
