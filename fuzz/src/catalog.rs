@@ -81,6 +81,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             take: id == 1,
             compression: volume.compression,
             local: (id == 1).then_some(0),
+            device: (id == 1).then_some(0),
             configured: Some(volume.clone()),
         };
         if id == 1 {

@@ -328,9 +328,8 @@ impl CloudHomes {
             return Err(refused(ReportKind::Invalid, cause, hint));
         }
         let volume = found.volume.parse().map(|volume| (volume, true));
-        volume.map_err(|()| {
-            refused(ReportKind::Corrupt, "its superblock names no volume".to_owned(), RESTORE)
-        })
+        let cause = "its superblock names no volume";
+        volume.map_err(|()| refused(ReportKind::Corrupt, cause.to_owned(), RESTORE))
     }
 
     /// Refuses a journal and a map that are known to be another volume's.

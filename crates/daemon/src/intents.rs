@@ -323,9 +323,9 @@ mod tests {
         assert!(known(&dir).is_empty() && intents.is_clean(7));
     }
 
-    /// Goal: a volume that is to use more levels has them in its intent, also where it was clean when
-    /// that was decided and what records its first change does not know yet. Method: a clean volume
-    /// and one with an intent, widened; intents recorded by what the view said before.
+    /// Goal: a volume that is to use more levels has them in its intent, also where it was clean
+    /// when that was decided and what records its first change does not know yet. Method: a clean
+    /// volume and one with an intent, widened; intents recorded by what the view said before.
     #[test]
     fn a_clean_volume_that_gains_a_level_has_it_in_its_intent() {
         let dir = TempDir::new().expect("a temporary directory");

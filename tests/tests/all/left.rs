@@ -197,8 +197,8 @@ fn a_stop_waits_where_marks_will_not_do() {
     away.node.stop();
 }
 
-/// Goal: the same of a queue that is disabled before it is stopped. Method: the same, with a message
-/// for that in between.
+/// Goal: the same of a queue that is disabled before it is stopped. Method: the same, with a
+/// message for that in between.
 #[test]
 fn a_disabled_queue_is_answered_before_its_stop() {
     let Some(world) = World::new() else { return };

@@ -304,9 +304,9 @@ mod tests {
     }
 
     /// Goal: a block device that is in use waits for its volume while that cannot be served, and is
-    /// the volume's still when it comes back under a new number, or has one without a level. Method:
-    /// a volume in a store whose key is gone, which is then said to have a device; the marks that a
-    /// start leaves alone, before and after each new number.
+    /// the volume's still when it comes back under a new number, or has one without a level.
+    /// Method: a volume in a store whose key is gone, which is then said to have a device; the
+    /// marks that a start leaves alone, before and after each new number.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_absent_volume_keeps_its_block_device() {
         let dir = TempDir::new().expect("a temporary directory");

@@ -16,8 +16,9 @@ pub(crate) fn check(file: &OwnedFd) -> Result<(), IoError> {
     if is_event { Ok(()) } else { Err(Errno::INVAL.into()) }
 }
 
-/// The same, and refuses a semaphore: a read takes one off its counter, so that one write could keep
-/// a shard at it for as good as ever. Kernels before 6.5 do not say which eventfds are semaphores.
+/// The same, and refuses a semaphore: a read takes one off its counter, so that one write could
+/// keep a shard at it for as good as ever. Kernels before 6.5 do not say which eventfds are
+/// semaphores.
 pub(super) fn check_awaited(file: &OwnedFd) -> Result<(), IoError> {
     check(file)?;
     let facts = format!("/proc/self/fdinfo/{}", file.as_raw_fd());

@@ -441,9 +441,9 @@ fn failed_sync_is_final() {
     }
 }
 
-/// Goal: a durable write that was under way while another one's sync failed is not acknowledged: the
-/// device may have dropped what it wrote. Method: one durable append per stream at once, the first
-/// one's own sync fails; then each alone.
+/// Goal: a durable write that was under way while another one's sync failed is not acknowledged:
+/// the device may have dropped what it wrote. Method: one durable append per stream at once, the
+/// first one's own sync fails; then each alone.
 #[test]
 fn a_durable_write_beside_a_failed_sync_fails() {
     for seed in 0..16 {
@@ -486,16 +486,18 @@ fn no_checkpoint_is_written_after_a_failed_sync() {
     assert_eq!(log.counters().bytes_checkpoint, before);
 }
 
-/// Goal: a checkpoint during which a sync of its disk fails is none, wherever that comes: the device
-/// may have dropped its chunks, or its trailer. Method: a sync that fails after so many turns of a
-/// checkpoint, of one more each time until it comes behind its end.
+/// Goal: a checkpoint during which a sync of its disk fails is none, wherever that comes: the
+/// device may have dropped its chunks, or its trailer. Method: a sync that fails after so many
+/// turns of a checkpoint, of one more each time until it comes behind its end.
 #[test]
 fn no_checkpoint_outlives_a_failed_sync() {
     for turns in 0.. {
         let (mut io, _, mut log) = fresh(8);
         stored(&put(&mut io, &mut log, 0, 50, true)).expect("a sound disk");
         log.checkpoint_now(false);
-        (0..turns).for_each(|_| drop(checkpoint_turn(&mut io, &mut log)));
+        for _ in 0..turns {
+            checkpoint_turn(&mut io, &mut log);
+        }
         super::log_checkpoint::on_sync_failed(&mut log);
         if turns > 0 && !super::log_checkpoint::is_running(&log) {
             return assert!(turns > 3, "{turns} turns");

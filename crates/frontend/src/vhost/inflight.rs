@@ -5,8 +5,8 @@
 //! monitor keeps it and hands it to the node's next life.
 //! Invariant: whenever the process is killed, the flags and the used ring together tell exactly
 //! which requests the guest still waits for. Stores of one processor are seen in their order by
-//! whoever reads after its end, so plain release stores are enough. Where a page of it cannot be had,
-//! the handler of that signal raises [`Inflight::cut`], and no ring takes or answers a request
+//! whoever reads after its end, so plain release stores are enough. Where a page of it cannot be
+//! had, the handler of that signal raises [`Inflight::cut`], and no ring takes or answers a request
 //! afterwards.
 //! Cost: four stores per request. Not for: crashes of the host, with which the guest is gone too.
 

@@ -20,8 +20,8 @@ pub(super) struct Event {
 impl PoolIo {
     /// Takes an event descriptor over.
     ///
-    /// # Errors
-    /// `EINVAL` for a semaphore, or another kind of descriptor; the system's error where the epoll set is full.
+    /// # Errors `EINVAL` for a semaphore, or another kind of descriptor; the system's error where
+    /// the epoll set is full.
     pub fn attach_event(&mut self, file: OwnedFd) -> Result<EventId, IoError> {
         events::check_awaited(&file)?;
         let vacant = self.events.iter().position(Option::is_none);
