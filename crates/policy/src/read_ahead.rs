@@ -9,6 +9,8 @@ use layby_types::BlockIndex;
 
 /// Streams followed per volume.
 const STREAMS: usize = 4;
+/// A stream is live while it is among so many reads of its volume.
+const READS_LIVE: u32 = 64;
 /// The first window, in blocks.
 const WINDOW_FIRST: u64 = 8;
 
@@ -68,6 +70,13 @@ impl ReadAhead {
         (stream.streak >= streak_min).then(|| stream.advance(window_max)).flatten()
     }
 
+    /// Streams that are read ahead and were read lately.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        let is_live = |s: &&Stream| s.window > 0 && self.clock.wrapping_sub(s.used) < READS_LIVE;
+        self.streams.iter().filter(is_live).count() as u64
+    }
+
     fn start_stream(&mut self, end: u64) {
         let clock = self.clock;
         let oldest = self.streams.iter_mut().min_by_key(|s| (s.streak > 0, s.used));
@@ -112,6 +121,23 @@ mod tests {
             }
         }
         assert!(largest >= 32, "the window must grow, largest was {largest}");
+    }
+
+    /// Goal: streams count as live while they are read, and not for ever. Method: two streams, one
+    /// of which ends.
+    #[test]
+    fn streams_that_end_are_not_live() {
+        let mut ahead = ReadAhead::default();
+        assert_eq!(ahead.live(), 0);
+        for read in 0..8 {
+            ahead.on_read(BlockIndex(read), 1, 3, 64);
+            ahead.on_read(BlockIndex(1000 + read), 1, 3, 64);
+        }
+        assert_eq!(ahead.live(), 2);
+        for read in 8..8 + 64 {
+            ahead.on_read(BlockIndex(read), 1, 3, 64);
+        }
+        assert_eq!(ahead.live(), 1);
     }
 
     /// Goal: random reads cause no read-ahead. Method: a stride that never continues a stream.
