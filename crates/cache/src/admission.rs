@@ -17,21 +17,21 @@ use core::ops::Range;
 use layby_policy::{Admission, AdmissionKind};
 use layby_types::{BlockIndex, BlockKey};
 
-/// Blocks of a fetch that may be kept, by their place in it.
+/// Blocks of a fetch, by their place in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Admitted([u64; FETCH_BLOCKS_MAX as usize / 64]);
+pub(crate) struct BlockSet([u64; FETCH_BLOCKS_MAX as usize / 64]);
 
-impl Admitted {
+impl BlockSet {
     /// Every block.
-    pub(crate) const ALL: Admitted = Admitted([u64::MAX; FETCH_BLOCKS_MAX as usize / 64]);
+    pub(crate) const ALL: BlockSet = BlockSet([u64::MAX; FETCH_BLOCKS_MAX as usize / 64]);
     /// No block.
-    const NONE: Admitted = Admitted([0; FETCH_BLOCKS_MAX as usize / 64]);
+    pub(crate) const NONE: BlockSet = BlockSet([0; FETCH_BLOCKS_MAX as usize / 64]);
 
     pub(crate) fn contains(&self, index: u32) -> bool {
         self.0[index as usize / 64] & (1 << (index % 64)) != 0
     }
 
-    fn add(&mut self, index: u32) {
+    pub(crate) fn add(&mut self, index: u32) {
         self.0[index as usize / 64] |= 1 << (index % 64);
     }
 
@@ -117,7 +117,7 @@ impl Cache {
         if self.admits_all(volume) {
             return;
         }
-        let mut admitted = Admitted::NONE;
+        let mut admitted = BlockSet::NONE;
         for index in 0..count {
             let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
             if self.admit(volume, key) {

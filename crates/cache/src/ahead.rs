@@ -4,6 +4,8 @@
 //! a writer waits for them. What a home has at hand (it came along with what was asked) is kept
 //! only in memory that nobody uses, so that a cache fills faster and nothing makes way for it;
 //! the blocks that readers join for are kept like anything that was asked for.
+//! What was read ahead of a reader is kept until it is read, in a bounded part of its level; see
+//! `level/ahead.rs`.
 //! Invariant: fetches in flight that nobody asked for are bounded per volume; a class with a filter
 //! has none, since what the filter refuses would be fetched for nothing.
 //! Source: L3 cache paper section IV (pre-caching).
@@ -11,14 +13,15 @@
 
 use crate::action::{Action, Cause, OpId};
 use crate::cache::Cache;
-use crate::level::Scope;
+use crate::level::{AHEAD_PART, Scope};
 use crate::op::{Piece, Reader, Sought, Task, Want};
-use crate::read::Run;
+use crate::read::{PROMOTIONS_MAX, Run};
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use core::ops::Range;
+use layby_policy::wear::WearUse;
 use layby_policy::{Moment, Warmth};
-use layby_types::{BlockIndex, Slot, VolumeId};
+use layby_types::{BlockIndex, BlockKey, Nanos, Slot, VolumeId};
 
 /// Blocks of one fetch ahead at most: its end keeps everybody waiting who came meanwhile.
 const AHEAD_BLOCKS_MAX: u32 = 64;
@@ -31,19 +34,48 @@ const AT_HAND_BLOCKS_MAX: u32 = 1024;
 
 impl Cache {
     /// Follows a reader, and fetches ahead of one who reads in order.
-    pub(crate) fn read_ahead(&mut self, volume: u16, first: BlockIndex, count: u64) {
+    pub(crate) fn read_ahead(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        first: BlockIndex,
+        count: u64,
+    ) {
         let limits = self.spec.read_ahead;
         if limits.window_bytes_max == 0 || !self.admits_all(volume) {
             return;
         }
         let Some(top) = self.top_level(volume) else { return };
-        let of_level = u64::from(self.levels[top].slots / 16);
-        let window_max =
-            u64::from(limits.window_bytes_max / self.spec.block_size.bytes()).min(of_level);
+        let window_max = u64::from(limits.window_bytes_max / self.spec.block_size.bytes())
+            .min(self.window_room(volume, top));
         let state = self.volumes.get_mut(volume);
         let window = state.read_ahead.on_read(first, count, limits.streak_min, window_max);
         let Some(window) = window else { return };
+        if !self.may_keep_ahead(moment.now, volume, top, window.count) {
+            return;
+        }
         self.fetch_absent(volume, window.first.0..window.first.0 + window.count, Sought::Ahead);
+    }
+
+    /// Whether so many blocks that are read ahead now would be kept: what is not is read twice.
+    fn may_keep_ahead(&mut self, now: Nanos, volume: u16, top: usize, blocks: u64) -> bool {
+        let is_written = self.levels[top].kind.is_persistent();
+        // What was asked for is stored first, and may begin as much before these blocks come.
+        let stored = 2 * (u64::from(self.promotions_inflight) + blocks);
+        let is_behind = is_written && stored > u64::from(PROMOTIONS_MAX);
+        !is_behind
+            && self.may_yield_room(top, volume)
+            && (!is_written || self.wear_allows(now, top, volume, WearUse::Copy))
+    }
+
+    /// Blocks that a window may have, so that those of all readers in order together fit into the
+    /// part of the level that what is read ahead may hold until it is read.
+    fn window_room(&self, volume: u16, top: usize) -> u64 {
+        let (held, state) = (&self.levels[top], self.volumes.get(volume));
+        let class_cap = self.volumes.classes[state.class].shares[top].cap;
+        let room = held.limit.min(self.share(top, volume).cap).min(class_cap);
+        let windows = u64::from(held.ahead_volumes().max(1)) * state.read_ahead.live().max(1);
+        u64::from(room / AHEAD_PART) / windows
     }
 
     /// A home has blocks at hand: reading them now costs less than it ever will. They are read
@@ -90,6 +122,48 @@ impl Cache {
         match self.sought(id) {
             Sought::AtHand => self.take_unused(level, volume, self.scope(level, volume)),
             _ => self.allocate(moment, level, volume),
+        }
+    }
+
+    /// A fetched block enters a level: as read now where it was asked for, else as read ahead.
+    pub(crate) fn insert_fetched(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        (level, slot): (usize, Slot),
+        index: u32,
+    ) {
+        let (volume, first, _) = self.extent(id);
+        let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
+        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("only a fetch is kept") };
+        let is_asked = fetch.asked.contains(index) || self.is_read_above(volume, level, key);
+        match fetch.sought {
+            Sought::Ahead if !is_asked => {
+                self.levels[level].insert_ahead(moment, volume, slot, key);
+            }
+            Sought::AtHand => self.levels[level].insert(moment, volume, slot, key, Warmth::Cold),
+            _ => self.levels[level].insert(moment, volume, slot, key, Warmth::Warm),
+        }
+    }
+
+    /// Whether a faster level has the block, and it was read there.
+    fn is_read_above(&self, volume: u16, level: usize, key: BlockKey) -> bool {
+        let mut above = self.levels[..level].iter();
+        above.any(|above| above.find(volume, key).is_some_and(|slot| !above.is_ahead(slot)))
+    }
+
+    /// A block that was read ahead is read in a level: copies below count as read, too.
+    pub(crate) fn settle_below(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        level: usize,
+        key: BlockKey,
+    ) {
+        for below in &mut self.levels[level + 1..] {
+            if let Some(slot) = below.find(volume, key) {
+                below.settle_ahead(moment, volume, slot);
+            }
         }
     }
 

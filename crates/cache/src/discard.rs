@@ -194,6 +194,7 @@ impl Cache {
                 let is_own = !self.levels[level].is_borrowed(slot);
                 if self.levels[level].kind.is_persistent() && is_own {
                     if !self.levels[level].is_dirty(slot) {
+                        self.levels[level].settle_ahead(moment, volume, slot);
                         self.set_dirty(moment.now, volume, (level, slot), key);
                         let level = LevelIndex(level as u8);
                         self.actions.push(Action::SetDirty { level, slot });

@@ -1,11 +1,13 @@
 //! One level: which block is in which slot, who holds how much, what is dirty.
 //!
 //! How: parallel arrays by slot, an index from block to slot, and an eviction ranking with two
-//! groups per volume (its own room, and room it borrowed).
+//! groups per volume (its own room, and room it borrowed). What was read ahead and not read yet is
+//! in no group's ranking.
 //! Invariant: `used` = slots held = sum over the volumes; a memory level has no dirty slot.
 //! Cost: 19 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
 
 mod ages;
+mod ahead;
 mod dirty;
 mod sweep;
 
@@ -13,6 +15,7 @@ use crate::action::Few;
 use crate::hash::mix;
 use crate::spec::{LEVELS_MAX, LevelKind, LevelSpec};
 use crate::volumes::{VolumeState, Volumes};
+pub(crate) use ahead::AHEAD_PART;
 use alloc::vec;
 use alloc::vec::Vec;
 pub(crate) use dirty::Generation;
@@ -20,8 +23,8 @@ use hashbrown::HashTable;
 use layby_policy::cleaning::AgeQuantiles;
 use layby_policy::registry::Ranking;
 use layby_policy::{
-    Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Standing, Warmth,
-    Yielders,
+    Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Prefetched, Standing,
+    Warmth, Yielders,
 };
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockKey, Nanos, Slot};
@@ -34,7 +37,8 @@ const DIRTY: u8 = 2;
 const BORROWED: u8 = 4;
 /// Of a dirty slot, which never is in lent room: it belongs to a generation of odd number.
 const ODD: u8 = BORROWED;
-/// Fetched ahead and not asked for yet, or (when dirty) unreadable: see [`Level::is_sick`].
+/// Read ahead and not read yet (see [`Level::is_ahead`]), or (when dirty) unreadable: see
+/// [`Level::is_sick`].
 const MARK: u8 = 8;
 /// Clean, but it was dirty here: the backing store got its version from this slot.
 const HOMED: u8 = 16;
@@ -102,6 +106,7 @@ pub(crate) struct Level {
     ageing: u32,
     ages: AgeQuantiles,
     ranking: Ranking,
+    ahead: Prefetched,
     free: Vec<u32>,
     fresh_next: u32,
     accesses: u64,
@@ -150,6 +155,7 @@ impl Level {
             ageing: 0,
             ages: AgeQuantiles::default(),
             ranking: Ranking::new(spec.eviction, spec.slots),
+            ahead: Prefetched::default(),
             free: Vec::new(),
             fresh_next: 0,
             accesses: 0,
@@ -169,6 +175,7 @@ impl Level {
             + self.touched.capacity()
             + self.free.capacity() * 4
             + self.ranking.memory_bytes()
+            + self.ahead.memory_bytes()
     }
 
     /// Of those, bytes of the index that no block uses: a hash table is never full.
@@ -336,24 +343,28 @@ impl Level {
         key: BlockKey,
         warmth: Warmth,
     ) {
-        assert!(self.is_held(slot) && self.find(volume, key).is_none(), "{key:?} is here already");
-        self.keys[slot.0 as usize] = key;
-        if warmth == Warmth::Cold {
-            self.flags[slot.0 as usize] |= MARK;
-        }
-        let keys = &self.keys;
-        self.index.insert_unique(mix(key.0), slot.0, |s| mix(keys[*s as usize].0));
+        self.index_key(volume, slot, key);
         self.touch(slot);
+        if warmth == Warmth::Cold {
+            self.cool(slot);
+        }
         let group = self.group_of(slot, volume);
         self.ranking.on_insert(moment, group, slot, key, warmth);
     }
 
+    fn index_key(&mut self, volume: u16, slot: Slot, key: BlockKey) {
+        assert!(self.is_held(slot) && self.find(volume, key).is_none(), "{key:?} is here already");
+        self.keys[slot.0 as usize] = key;
+        let keys = &self.keys;
+        self.index.insert_unique(mix(key.0), slot.0, |s| mix(keys[*s as usize].0));
+    }
+
     #[inline]
     pub(crate) fn on_hit(&mut self, moment: &mut Moment<'_>, volume: u16, slot: Slot) {
-        if !self.is_dirty(slot) {
-            self.flags[slot.0 as usize] &= !MARK;
-        }
         self.touch(slot);
+        if self.is_ahead(slot) {
+            return self.settle_ahead(moment, volume, slot);
+        }
         let group = self.group_of(slot, volume);
         self.ranking.on_hit(moment, group, slot);
     }
@@ -398,7 +409,11 @@ impl Level {
     /// Takes a slot out of index and ranking.
     pub(crate) fn unlink(&mut self, volume: u16, slot: Slot) {
         let (key, group) = (self.key(slot), self.group_of(slot, volume));
-        self.ranking.on_remove(group, slot);
+        if self.is_ahead(slot) {
+            self.forget_ahead(slot);
+        } else {
+            self.ranking.on_remove(group, slot);
+        }
         self.unindex(key, slot);
     }
 
@@ -467,7 +482,8 @@ impl Level {
         let choose = |spared: Spared| {
             let mut yielders = Yielders::default();
             self.each_standing(volumes, (level, asker, scope), |group, standing, rank| {
-                if let Some(coldest) = self.ranking.coldest(group)
+                let coldest = self.ranking.coldest(group);
+                if let Some(coldest) = coldest.or_else(|| self.ahead.oldest_first(group).next())
                     && !is_spared(spared, group, coldest)
                 {
                     let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
@@ -565,18 +581,20 @@ impl Level {
     }
 
     /// Takes the coldest slot of `group` that `accept` takes out of index and ranking; it stays
-    /// held by its volume until `release`.
+    /// held by its volume until `release`. What was read ahead lately leaves last.
     pub(crate) fn evict(
         &mut self,
         moment: &mut Moment<'_>,
         group: Group,
         accept: &mut dyn FnMut(&Resident) -> bool,
     ) -> Option<Slot> {
+        self.expire_ahead(moment, group);
         let (keys, flags) = (&self.keys, &self.flags);
         let slot = self.ranking.evict(moment, group, None, &mut |slot| {
             let resident = Resident::new(keys[slot.0 as usize], flags[slot.0 as usize]);
             accept(&resident).then_some(resident.key)
-        })?;
+        });
+        let slot = slot.or_else(|| self.evict_ahead(group, accept))?;
         self.unindex(self.key(slot), slot);
         self.glance_leaving(group);
         Some(slot)

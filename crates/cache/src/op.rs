@@ -6,7 +6,7 @@
 //! Invariant: at most one locking operation per block; no operation waits while it holds room.
 
 use crate::action::{Few, Part};
-use crate::admission::Admitted;
+use crate::admission::BlockSet;
 use alloc::collections::VecDeque;
 use layby_types::{BlockIndex, ErrorKind, LevelIndex, RequestId, Slot};
 use smallvec::SmallVec;
@@ -101,7 +101,9 @@ pub(crate) struct Fetch {
     pub(crate) readers: Readers,
     pub(crate) sought: Sought,
     /// Its blocks that may be kept, once its bytes have come.
-    pub(crate) admitted: Admitted,
+    pub(crate) admitted: BlockSet,
+    /// Its blocks that were asked for since it began, where it began without a reader.
+    pub(crate) asked: BlockSet,
     pub(crate) promotion: Option<Promotion>,
     /// The data waits for room in this level; whoever wants to write the block cancels that.
     pub(crate) waits_for: Option<usize>,

@@ -6,7 +6,7 @@
 //! Sources: PADSA section IV.B (read, promotion); L3 cache paper section IV (merging, pre-caching).
 
 use crate::action::{Action, Cause, Checked, CopyVerified, Event, Few, OpId, Part, Source};
-use crate::admission::Admitted;
+use crate::admission::BlockSet;
 use crate::cache::Cache;
 use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Sought, Task, Want};
 use crate::spec::LevelKind;
@@ -18,7 +18,7 @@ use layby_types::{BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Operation, 
 /// Blocks of one fetch at most.
 pub(crate) const FETCH_BLOCKS_MAX: u32 = 256;
 /// Promotions in flight at most, in blocks; beyond, data is served but not kept.
-const PROMOTIONS_MAX: u32 = 4096;
+pub(crate) const PROMOTIONS_MAX: u32 = 4096;
 
 /// Neighbouring blocks to fetch from the same place.
 pub(crate) struct Run {
@@ -57,7 +57,7 @@ impl Cache {
             self.begin(request, parts);
         }
         if call.operation == Operation::Read && block_count > 0 {
-            self.read_ahead(volume, first, block_count);
+            self.read_ahead(moment, volume, first, block_count);
         }
     }
 
@@ -125,7 +125,11 @@ impl Cache {
     ) -> Option<(usize, Slot)> {
         for index in 0..self.levels.len() {
             let Some(slot) = self.levels[index].find(volume, key) else { continue };
+            let is_first_read = self.levels[index].is_ahead(slot);
             self.levels[index].on_hit(moment, volume, slot);
+            if is_first_read {
+                self.settle_below(moment, volume, index, key);
+            }
             if self.levels[index].is_borrowed(slot) {
                 self.touch_home(moment, volume, index, key);
             }
@@ -151,12 +155,14 @@ impl Cache {
             // Others wait already: keep the order.
             _ if !op.queue.is_empty() => {}
             Task::Fetch(fetch) if fetch.promotion.is_some() || fetch.waits_for.is_some() => {
+                fetch.asked.add(index);
                 if part.length > 0 {
                     self.actions.push(Action::Deliver { op: id, index, request, part });
                 }
                 return Behind::Answered;
             }
             Task::Fetch(fetch) => {
+                fetch.asked.add(index);
                 fetch.readers.push(Reader { request, index, part });
                 return Behind::Joined;
             }
@@ -170,8 +176,8 @@ impl Cache {
     pub(crate) fn start_fetch(&mut self, volume: u16, run: Option<Run>, sought: Sought) {
         let Some(run) = run else { return };
         let Run { from, first, slots, readers, count } = run;
-        let (admitted, promotion, waits_for) = (Admitted::ALL, None, None);
-        let fetch = Fetch { from, slots, readers, sought, admitted, promotion, waits_for };
+        let (admitted, asked, promotion, waits_for) = (BlockSet::ALL, BlockSet::NONE, None, None);
+        let fetch = Fetch { from, slots, readers, sought, admitted, asked, promotion, waits_for };
         let op = self.start(volume, first, count, Task::Fetch(fetch), true);
         self.submit_fetch(op);
     }
@@ -427,12 +433,11 @@ impl Cache {
         if fetch.admitted.stretch(count).is_empty() {
             return false;
         }
-        let warmth = if fetch.sought.is_ahead() { Warmth::Cold } else { Warmth::Warm };
         let top = self.top_level(volume);
         let rises = top.filter(|top| from.is_none_or(|from| *top < usize::from(from.0)));
         let goes_on = match rises {
             Some(top) if self.levels[top].kind == LevelKind::Memory => {
-                self.promote_to_memory(moment, id, top, warmth);
+                self.promote_to_memory(moment, id, top);
                 from.is_none() && self.keep(moment, id)
             }
             Some(top) if self.promotions_inflight + count <= PROMOTIONS_MAX => {
@@ -464,7 +469,7 @@ impl Cache {
         lowest.is_some_and(|level| self.promote_to_persistent(moment, id, level))
     }
 
-    fn promote_to_memory(&mut self, moment: &mut Moment<'_>, id: OpId, top: usize, warmth: Warmth) {
+    fn promote_to_memory(&mut self, moment: &mut Moment<'_>, id: OpId, top: usize) {
         let (volume, first, count) = self.extent(id);
         let admitted = self.admitted(id);
         for index in (0..count).filter(|index| admitted.contains(*index)) {
@@ -473,7 +478,7 @@ impl Cache {
                 continue;
             }
             let Some(slot) = self.room_for(moment, id, top) else { return };
-            self.levels[top].insert(moment, volume, slot, key, warmth);
+            self.insert_fetched(moment, id, (top, slot), index);
             self.write_copy(id, top, index, slot, key, Cause::Promote);
         }
     }
@@ -605,9 +610,8 @@ impl Cache {
         let (volume, first, _) = self.extent(id);
         let class = self.volumes.get(volume).class;
         let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("a fetch ends as one") };
-        let (from, sources, ahead) = (fetch.from, fetch.slots.clone(), fetch.sought.is_ahead());
+        let (from, sources) = (fetch.from, fetch.slots.clone());
         let top = usize::from(promotion.level.0);
-        let warmth = if ahead { Warmth::Cold } else { Warmth::Warm };
         self.promotions_inflight -= promotion.slots.len() as u32;
         for (index, slot) in promotion.slots {
             let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
@@ -617,7 +621,7 @@ impl Cache {
                 self.actions.push(Action::Free { level: promotion.level, slot, superseded });
                 continue;
             }
-            self.levels[top].insert(moment, volume, slot, key, warmth);
+            self.insert_fetched(moment, id, (top, slot), index);
             if promotion.dirty {
                 self.set_dirty(moment.now, volume, (top, slot), key);
             }
@@ -664,7 +668,7 @@ impl Cache {
     }
 
     /// Which blocks of a fetch may be kept.
-    fn admitted(&self, id: OpId) -> Admitted {
+    fn admitted(&self, id: OpId) -> BlockSet {
         let Task::Fetch(fetch) = &self.ops.get(id.0).task else {
             panic!("only a fetch is promoted")
         };

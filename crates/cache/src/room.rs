@@ -57,6 +57,12 @@ impl Cache {
         if !self.may_dirty(level, volume) {
             return true;
         }
+        self.may_yield_room(level, volume)
+    }
+
+    /// Whether there is a free slot that the volume may take, or blocks that would yield one to it
+    /// once they are clean and idle.
+    pub(crate) fn may_yield_room(&self, level: usize, volume: u16) -> bool {
         let (held, scope) = (&self.levels[level], self.scope(level, volume));
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
         held.limit > 0 && (has_free || held.may_yield(&self.volumes, level, volume, scope))

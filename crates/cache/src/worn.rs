@@ -59,18 +59,29 @@ impl Cache {
         what: WearUse,
         blocks: u32,
     ) -> bool {
-        if self.wear[level].as_ref().is_none_or(|level| level.wear.endurance().is_none()) {
-            return true;
-        }
-        let rank = self.wear_rank(volume);
+        let is_admitted = self.wear_allows(now, level, volume, what);
         let Some(level) = &mut self.wear[level] else { return true };
-        let is_admitted = level.wear.admits(what, rank, now);
         let refused = match what {
             WearUse::Copy => &mut level.refused.copies,
             WearUse::Dirty => &mut level.refused.dirty,
         };
         *refused += if is_admitted { 0 } else { u64::from(blocks) };
         is_admitted
+    }
+
+    /// The same of blocks that are not there yet: nothing counts as refused.
+    pub(crate) fn wear_allows(
+        &mut self,
+        now: Nanos,
+        level: usize,
+        volume: u16,
+        what: WearUse,
+    ) -> bool {
+        if self.wear[level].as_ref().is_none_or(|level| level.wear.endurance().is_none()) {
+            return true;
+        }
+        let rank = self.wear_rank(volume);
+        self.wear[level].as_mut().is_none_or(|level| level.wear.admits(what, rank, now))
     }
 
     /// Whether dirty blocks may go home instead of into the level, and had better.

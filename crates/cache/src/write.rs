@@ -572,6 +572,7 @@ impl Cache {
     fn distrust_copies(&mut self, moment: &mut Moment<'_>, volume: u16, level: usize, slot: Slot) {
         let key = self.levels[level].key(slot);
         if !self.levels[level].is_dirty(slot) && !self.levels[level].is_borrowed(slot) {
+            self.levels[level].settle_ahead(moment, volume, slot);
             self.set_dirty(moment.now, volume, (level, slot), key);
         }
         for other in (0..self.levels.len()).filter(|other| *other != level) {

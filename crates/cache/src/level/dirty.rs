@@ -48,6 +48,7 @@ impl Level {
     /// The slot's version is dirty, of a generation of odd number or of another one.
     pub(crate) fn set_dirty(&mut self, now: Nanos, volume: u16, slot: Slot, is_odd: bool) {
         assert!(self.kind.is_persistent() && !self.is_borrowed(slot), "a clean-only place");
+        assert!(!self.is_ahead(slot), "what becomes dirty is ranked first");
         self.set_clean(volume, slot);
         self.dirtied_last = now;
         let epoch = self.current_epoch(now);

@@ -1,5 +1,6 @@
 //! Tests of the whole state machine against a model host, by theme.
 
+mod ahead;
 mod cleaning;
 mod crash;
 mod drains;
