@@ -242,6 +242,9 @@ impl Cache {
     /// What was at hand has gone: who joined its fetch reads for himself, before who waits for it.
     pub(crate) fn read_anew(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
         let op = self.ops.get_mut(id.0);
+        // They counted when they joined, and count again where they are found.
+        let counted = readers.iter().filter(|reader| reader.part.length > 0).count() as u64;
+        self.volumes.get_mut(op.volume).counters.misses -= counted;
         for Reader { request, index, part } in readers.iter().rev().copied() {
             let block = BlockIndex(op.first.0 + u64::from(index));
             op.queue.push_front(Piece { request, block, part, want: Want::Read });

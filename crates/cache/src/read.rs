@@ -156,20 +156,39 @@ impl Cache {
             _ if !op.queue.is_empty() => {}
             Task::Fetch(fetch) if fetch.promotion.is_some() || fetch.waits_for.is_some() => {
                 fetch.asked.add(index);
+                let (volume, from) = (op.volume, fetch.from);
                 if part.length > 0 {
                     self.actions.push(Action::Deliver { op: id, index, request, part });
+                    self.count_joined(volume, from);
                 }
                 return Behind::Answered;
             }
             Task::Fetch(fetch) => {
                 fetch.asked.add(index);
                 fetch.readers.push(Reader { request, index, part });
+                let (volume, from) = (op.volume, fetch.from);
+                if part.length > 0 {
+                    self.count_joined(volume, from);
+                }
                 return Behind::Joined;
             }
             _ => {}
         }
         op.queue.push_back(piece);
         Behind::Joined
+    }
+
+    /// A read is served by a fetch that another one, or read-ahead, began: it counts where the
+    /// fetch reads the block from.
+    fn count_joined(&mut self, volume: u16, from: Option<LevelIndex>) {
+        let counters = &mut self.volumes.get_mut(volume).counters;
+        match from.map(|level| usize::from(level.0)) {
+            Some(level) => {
+                counters.hits[level] += 1;
+                self.counters[level].hits += 1;
+            }
+            None => counters.misses += 1,
+        }
     }
 
     /// Starts the fetch of a run, if there is one.

@@ -208,3 +208,38 @@ fn nothing_is_read_ahead_that_would_not_be_kept() {
         }
     }
 }
+
+/// Goal: every block read counts once, as a hit or as a miss, whatever fetch serves it. Method:
+/// reads in any order of a small volume, many at once, with read-ahead, blocks that the backing
+/// store has at hand, hints, and levels that are too small for all.
+#[test]
+fn hits_and_misses_add_up_to_the_blocks_read() {
+    for seed in 0..64 {
+        let mut spec = spec([48, 16, 64]);
+        spec.read_ahead = ReadAheadLimits::DEFAULT;
+        let mut host = Host::new(spec, &[volume(1, 0, 128), volume(2, 1, 128)], seed);
+        let (mut rng, mut blocks) = (Rng::new(seed), 0);
+        for step in 0..400u64 {
+            let one = VolumeId(1 + rng.below(2) as u32);
+            let count = 1 + rng.below(4);
+            let first = if rng.chance(1, 2) { step % 120 } else { rng.below(120) };
+            match rng.below(8) {
+                0 => host.at_hand(one, first, count),
+                1 => drop(host.submit(one, call(Operation::Cache, first * BLOCK, BLOCK), 0)),
+                _ => {
+                    blocks += count;
+                    host.submit(one, read(first, count), 0);
+                }
+            }
+            if rng.chance(1, 3) {
+                host.step();
+            }
+        }
+        host.settle();
+        let counted = [STREAM, HOT].map(|volume| {
+            let counters = host.cache.volume_counters(volume).expect("the volume exists");
+            counters.hits.iter().sum::<u64>() + counters.misses
+        });
+        assert_eq!(counted.iter().sum::<u64>(), blocks, "SEED={seed}");
+    }
+}
