@@ -170,7 +170,12 @@ pub(crate) fn begin_intents(
     };
     let volumes = view.catalog.volumes.iter().filter(may_have);
     // A volume that is dirty asks for no intent: the levels that it has gained since are its now.
-    let levels = |r: &VolumeRecord| Some(&before.levels(r, &all)? | &intents::levels_of(view, r));
+    // Without levels no volume gains dirty blocks in one.
+    let gained = |r: &VolumeRecord| match view.layout.is_memory_only {
+        true => BTreeSet::new(),
+        false => intents::levels_of(view, r),
+    };
+    let levels = |r: &VolumeRecord| Some(&before.levels(r, &all)? | &gained(r));
     let volumes = volumes.filter_map(|(_, r)| Some((r.id, levels(r)?))).collect();
     if let Found::Unknown(cause) = before
         && view.catalog.is_started

@@ -14,8 +14,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys of a volume's record that have a line of their own, or none.
-const VOLUME_KEYS_LEFT_OUT: [&str; 9] =
-    ["id", "phase", "length", "class", "key", "clone_of", "take", "local", "configured"];
+const VOLUME_KEYS_LEFT_OUT: [&str; 10] =
+    ["id", "phase", "length", "class", "key", "clone_of", "take", "local", "device", "configured"];
 
 type Volumes<'a> = BTreeMap<&'a Name, &'a VolumeRecord>;
 

@@ -10,7 +10,7 @@
 
 use super::removal::Removal;
 use super::volumes::within;
-use super::{Control, View, VolumeCreate};
+use super::{Absence, Control, View, VolumeCreate};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::cloud::is_store;
 use crate::config::{Name, Size};
@@ -54,10 +54,35 @@ impl Control {
         record: &VolumeRecord,
         error: &str,
     ) -> Result<(), Report> {
-        self.create(VolumeCreate::anew(name, record), Missing::Accepted, error).await?;
-        self.devices.remove_left(record).await;
-        tracing::warn!(%name, "what a volume's lost journal or map held was given up");
+        if self.create(VolumeCreate::anew(name, record), Missing::Accepted, error).await? {
+            tracing::warn!(%name, "what a volume's lost journal or map held was given up");
+        }
         self.has_taken(name, error).await
+    }
+
+    /// A volume that the node knew and could not take now stays in its list, with its settings: it
+    /// is tried again, by a start at the latest. What the caller hears.
+    pub(super) async fn keep_to_take(
+        &self,
+        name: &Name,
+        record: VolumeRecord,
+        refused: Report,
+    ) -> Report {
+        let refused = refused.state(
+            "what the node had of the volume is given up; the volume is in the list and is not \
+             served yet",
+        );
+        let mut view = View::clone(&self.view());
+        let record = VolumeRecord { take: true, phase: VolumePhase::Ready, ..record };
+        view.absent.insert(name.clone(), Absence::new(refused.clone(), &record));
+        view.catalog.volumes.insert(name.clone(), record);
+        match self.publish(view).await {
+            Ok(()) => refused,
+            Err(unsaved) => refused.state(format!(
+                "the volume is in the list no more: {}; `layby volume create --take` takes it",
+                unsaved.cause
+            )),
+        }
     }
 
     /// The volume that is to be taken, as its store has it.
@@ -192,6 +217,7 @@ impl Control {
         let removal =
             Removal { name, record: &record, discard, is_quiesced, deleting, without, refused };
         self.remove_served(removal).await?;
+        self.devices.remove_left(&record).await;
         self.at_homes(move |homes| homes.forget(&record)).await
     }
 
@@ -235,10 +261,11 @@ impl Control {
 
 /// Whether a volume is as a creation would make it.
 fn is_alike(old: &VolumeRecord, new: &VolumeRecord) -> bool {
-    let VolumeRecord { id, phase, length, local, take, .. } = *old;
+    let VolumeRecord { id, phase, length, local, take, device, .. } = *old;
     let clone_of = old.clone_of.clone();
     let configured = old.configured.clone();
-    VolumeRecord { id, phase, length, local, take, clone_of, configured, ..new.clone() } == *old
+    let known = VolumeRecord { id, phase, length, local, take, device, ..new.clone() };
+    VolumeRecord { clone_of, configured, ..known } == *old
 }
 
 /// What was written here, and is in no store or may not be; none where nothing is lost.

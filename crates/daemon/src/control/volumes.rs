@@ -93,12 +93,13 @@ impl Control {
         }
     }
 
+    /// Makes or takes a volume; false where it is to be taken and the node has it already.
     pub(super) async fn create(
         &self,
         request: VolumeCreate,
         missing: Missing,
         error: &str,
-    ) -> Result<(), Report> {
+    ) -> Result<bool, Report> {
         let _turn = match request.take {
             true => Some(self.absent_turn.lock().await),
             false => None,
@@ -118,7 +119,8 @@ impl Control {
             view.remove_volume(&name);
         }
         let config = request.clone().into_config(size);
-        if request.ublk {
+        // Where the driver is gone, a volume that was made is served without its device.
+        if request.ublk && missing == Missing::Asked {
             ublk::check(error).await?;
         }
         add_to_view(&mut view, &self.facts.dir, &name, (&config, false), error)?;
@@ -138,10 +140,12 @@ impl Control {
         if let Some((old, found)) = &had
             && !self.let_go(&name, (old, &record), (found, missing), error).await?
         {
-            return Ok(());
+            return Ok(false);
         }
         self.publish_staged(staged).await.map_err(|e| within(error, e))?;
+        let was_known = had.is_some();
         if let Some((old, _)) = had {
+            self.devices.remove_left(&old).await;
             self.forget_files(&name, old).await;
         }
         // The file is made before shards are asked; a chosen one may have been there.
@@ -150,7 +154,10 @@ impl Control {
             Some(_) if self.facts.homes.makes_file(&record) => MadeFile::Blank,
             Some(_) => MadeFile::None,
         };
-        self.finish_creation(view, &name, made, error).await
+        match self.finish_creation(view, &name, made, error).await {
+            Err(refused) if was_known => Err(self.keep_to_take(&name, record, refused).await),
+            finished => finished.map(|()| true),
+        }
     }
 
     /// Prepares a volume's home and has its shards serve it.
