@@ -651,11 +651,14 @@ impl<S: Session, H: Host> Shard<S, H> {
         if self.pending.cleanings.iter().any(|cleaning| cleaning.volume == volume) {
             return answer(Ok(false));
         }
+        // An intent may be recorded already of which this shard is to hear yet.
+        let intents = self.gate.intents();
+        let is_waiting = intents.is_wanted(volume) || intents.is_asked(volume);
+        if is_waiting && !is_planted(Plant::CleanWhileWanted) {
+            return answer(Ok(false));
+        }
         if self.gate.intents().is_clean(volume) {
-            // A change that waits may have its intent recorded already, of which this shard is to
-            // hear yet.
-            let is_waiting = self.gate.intents().is_wanted(volume);
-            return answer(Ok(!is_waiting || is_planted(Plant::CleanWhileWanted)));
+            return answer(Ok(true));
         }
         self.gate.intents().set_clean(volume);
         let ticket = self.pending.number();
@@ -665,6 +668,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn record_intent(&mut self, volume: VolumeId, answer: Answer<()>) {
+        self.gate.intents().note_answer(volume);
         self.gate.record_intent(volume);
         answer(Ok(()));
     }

@@ -21,6 +21,8 @@ pub(super) struct Intents {
     clean: HashMap<VolumeId, Waiting>,
     /// Volumes whose intent is wanted and was not asked for yet.
     wanted: Vec<VolumeId>,
+    /// How often the control plane was asked for a volume's intent and has not answered yet.
+    asked: HashMap<VolumeId, u32>,
 }
 
 #[derive(Default)]
@@ -113,7 +115,24 @@ impl Intents {
 
     /// Volumes whose intent is to be recorded, each once.
     pub(super) fn take_wanted(&mut self) -> Vec<VolumeId> {
+        for volume in &self.wanted {
+            *self.asked.entry(*volume).or_default() += 1;
+        }
         std::mem::take(&mut self.wanted)
+    }
+
+    /// Whether an answer for the volume is on its way. One that came once the volume is clean again
+    /// would let a change start of which no intent says anything.
+    pub(super) fn is_asked(&self, volume: VolumeId) -> bool {
+        self.asked.contains_key(&volume)
+    }
+
+    /// The control plane has answered.
+    pub(super) fn note_answer(&mut self, volume: VolumeId) {
+        if let Some(asked) = self.asked.get_mut(&volume) {
+            *asked -= 1;
+            self.asked.retain(|_, asked| *asked > 0);
+        }
     }
 
     /// An asker that may wait is gone.
