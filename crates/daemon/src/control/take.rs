@@ -303,6 +303,7 @@ mod tests {
     use layby_engine::control::OpenRemote;
     use std::path::{Path, PathBuf};
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tempfile::TempDir;
 
     /// A store whose volume another node has, and what the catalog said when files went.
@@ -310,6 +311,19 @@ mod tests {
     struct Owner {
         dir: PathBuf,
         log: Mutex<Vec<String>>,
+        /// Nothing can be made for a volume.
+        refuses: AtomicBool,
+    }
+
+    fn owner(dir: &TempDir) -> Arc<Owner> {
+        let (log, refuses) = (Mutex::default(), AtomicBool::default());
+        Arc::new(Owner { dir: dir.path().into(), log, refuses })
+    }
+
+    async fn take(node: &MockNode) -> Result<(), Report> {
+        let request = "{\"name\":\"far\",\"path\":\"file:///far\",\"take\":true}";
+        let request = serde_json::from_str(request).expect("JSON");
+        node.control.volume_create(request, Authority::Owner).await
     }
 
     impl RemoteHomes for Owner {
@@ -320,7 +334,10 @@ mod tests {
             record.path.display().to_string()
         }
         fn prepare(&self, _: &Name, _: &VolumeRecord) -> Result<Arc<dyn OpenRemote>, Report> {
-            Ok(Arc::new(Opener))
+            match self.refuses.load(Ordering::Relaxed) {
+                true => Err(Report::new(ReportKind::Full, "cannot").cause("no room")),
+                false => Ok(Arc::new(Opener)),
+            }
         }
         fn release(&self, _: &VolumeRecord) -> Result<(), Report> {
             Ok(())
@@ -356,14 +373,34 @@ mod tests {
     #[tokio::test]
     async fn old_files_go_once_the_catalog_takes() {
         let dir = TempDir::new().expect("a temporary directory");
-        let owner = Arc::new(Owner { dir: dir.path().into(), log: Mutex::default() });
+        let owner = owner(&dir);
         let node = MockNode::with_homes(dir, "", Some(owner.clone()));
-        let request = "{\"name\":\"far\",\"path\":\"file:///far\",\"take\":true}";
         for _ in 0..2 {
-            let request = serde_json::from_str(request).expect("JSON");
-            let taken = node.control.volume_create(request, Authority::Owner).await;
-            taken.expect("the other node has it");
+            take(&node).await.expect("the other node has it");
         }
         assert_eq!(*owner.log.lock().expect("one test"), ["1 goes, 2 takes: true"]);
+    }
+
+    /// Goal: a volume that the node knows stays in its list where it cannot be taken, is not served
+    /// and says why; a start takes it. Method: taken, then taken again while nothing can be made
+    /// for it; the node's view and the catalog; taken once more.
+    #[tokio::test]
+    async fn a_volume_that_cannot_be_taken_stays_listed() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let (owner, place) = (owner(&dir), dir.path().to_owned());
+        let node = MockNode::with_homes(dir, "", Some(owner.clone()));
+        take(&node).await.expect("the other node has it");
+        owner.refuses.store(true, Ordering::Relaxed);
+        let refused = take(&node).await.expect_err("nothing can be made");
+        assert!(refused.cause.contains("no room"), "{refused}");
+        assert!(refused.state.contains("in the list"), "{refused}");
+        let name: Name = "far".parse().expect("a good name");
+        assert!(node.control.view().absence(&name).is_some_and(Absence::is_tried));
+        let saved = Catalog::load(&place).expect("whole").expect("it was saved");
+        let record = &saved.volumes["far"];
+        assert!(record.take && record.phase == VolumePhase::Ready, "{record:?}");
+        owner.refuses.store(false, Ordering::Relaxed);
+        take(&node).await.expect("there is room again");
+        assert!(node.control.view().absence(&name).is_none());
     }
 }
