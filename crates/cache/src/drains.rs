@@ -30,6 +30,9 @@ pub(crate) struct Drain {
     volume: Option<u16>,
     /// Volumes that it still waits for, each with its generation when the drain began.
     left: Vec<(u16, u32)>,
+    /// Of one that it waits for no more not all could be read then. A newer version that is not
+    /// home may have replaced that since.
+    has_unreadable: bool,
 }
 
 impl Drain {
@@ -58,7 +61,7 @@ impl Cache {
         let its = self.volumes.iter().filter(|(number, _)| volume.is_none_or(|v| v == *number));
         let left = its.map(|(number, state)| (number, state.generation)).collect();
         core::mem::swap(&mut self.actions, actions);
-        self.drains.push(Drain { ticket, volume, left });
+        self.drains.push(Drain { ticket, volume, left, has_unreadable: false });
         self.volumes.places.sweep_again();
         self.pump(moment);
         core::mem::swap(&mut self.actions, actions);
@@ -70,9 +73,14 @@ impl Cache {
             return;
         }
         for mut drain in core::mem::take(&mut self.drains) {
-            drain.left.retain(|(number, began)| !self.went_home(*number, *began));
+            drain.left.retain(|(number, began)| {
+                let is_home = self.went_home(*number, *began);
+                drain.has_unreadable |= is_home && self.has_unreadable(Some(*number));
+                !is_home
+            });
             let result = if drain.left.is_empty() {
-                if self.has_unreadable(drain.volume) { Err(ErrorKind::Corrupt) } else { Ok(()) }
+                let has_unreadable = drain.has_unreadable || self.has_unreadable(drain.volume);
+                if has_unreadable { Err(ErrorKind::Corrupt) } else { Ok(()) }
             } else if drain.left.iter().all(|(number, _)| self.volumes.get(*number).is_stuck) {
                 Err(ErrorKind::Retry)
             } else {

@@ -61,7 +61,7 @@ fn lives_that_failed_once() {
 }
 
 /// Seeds of simulation runs, drawn in full, that failed once.
-const REGRESSION_SEEDS: [u64; 23] = [
+const REGRESSION_SEEDS: [u64; 25] = [
     353,
     471,
     1_361,
@@ -85,6 +85,8 @@ const REGRESSION_SEEDS: [u64; 23] = [
     8_958_001_322,
     8_958_004_226,
     8_958_168_519,
+    6_629,
+    8_960_187_609,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device
@@ -104,9 +106,11 @@ const REGRESSION_SEEDS: [u64; 23] = [
 /// (8910010740), an older copy of a level with a torn mark (8910032127), a drained volume that was
 /// synced at each turn (8940005532), an older copy of a level with the header of a torn store
 /// (8951002196), an unreadable block that a drain overlooked once it was written anew (8958001322),
-/// zeroings that a removal gave up, which writes waited for (8958004226), and an older copy that
-/// came back where a power cut broke a removal off (8958168519). A fix is also held by a test of
-/// its own, since a seed's run changes with the code.
+/// zeroings that a removal gave up, which writes waited for (8958004226), an older copy that came
+/// back where a power cut broke a removal off (8958168519), a volume that was called clean while an
+/// answer about its intent was on its way (6629), and an unreadable block that a drain of all
+/// forgot once it was written anew (8960187609). A fix is also held by a test of its own, since a
+/// seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();

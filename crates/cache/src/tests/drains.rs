@@ -148,14 +148,15 @@ fn a_drain_ends_beside_writes_in_a_row() {
 }
 
 /// Goal: a block that cannot be read does not slip out of a drain as it is written anew, however
-/// many drains began since it was dirty. Method: one such block, writes to others, drains that
-/// overlap, then a write of it; what ends well has the old version or the new one at home; seeds.
+/// many drains began since it was dirty, and whatever else they wait for. Method: one such block,
+/// writes to others of its volume and of another one, drains of it or of all that overlap, then a
+/// write of it; what ends well has the old version or the new one at home; seeds.
 #[test]
 fn a_block_that_was_unreadable_is_drained() {
     let mut ended_well = 0;
     for seed in 0..200 {
         let id = VolumeId(1);
-        let mut host = Host::new(spec([4, 12, 40]), &[volume(1, 1, BLOCKS)], seed);
+        let mut host = Host::new(spec([4, 12, 40]), &[1, 2].map(|v| volume(v, 1, BLOCKS)), seed);
         make_sick(&mut host, 1, 5);
         let mut rng = Rng::new(seed + 7000);
         let written = 20 + rng.below(40);
@@ -163,10 +164,10 @@ fn a_block_that_was_unreadable_is_drained() {
         for turn in 0..200 {
             if rng.below(3) == 0 {
                 let write = call(Operation::Write, 4096 * rng.below(4), 4096);
-                host.submit(id, write, 9);
+                host.submit(VolumeId(1 + rng.below(2) as u32), write, 9);
             }
             if rng.below(6) == 0 {
-                host.drain(tickets, Some(id));
+                host.drain(tickets, (rng.below(2) == 0).then_some(id));
                 tickets += 1;
             }
             if turn == written {
