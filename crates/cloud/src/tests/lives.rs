@@ -536,13 +536,7 @@ fn a_busy_node_can_be_taken_from() {
             end.into_iter().for_each(|(id, end)| next.on_end(id, end));
             life.now = life.now.saturating_add(Nanos::from_micros(100));
             next.on_tick(life.now);
-            for _ in 0..3 {
-                life.volume.on_tick(life.now);
-                let actions = life.volume.take_actions();
-                life.world.take(actions);
-                let end = life.world.step();
-                end.into_iter().for_each(|(id, end)| life.volume.on_end(id, end));
-            }
+            life.go_on();
             next.poll()
         });
         let done = done.expect("a read ends");

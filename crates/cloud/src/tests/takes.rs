@@ -39,16 +39,23 @@ impl Taking {
     }
 }
 
+impl Life {
+    /// The node that serves the volume takes a few turns, at the same moment.
+    pub(super) fn go_on(&mut self) {
+        for _ in 0..3 {
+            self.volume.on_tick(self.now);
+            let actions = self.volume.take_actions();
+            self.world.take(actions);
+            let end = self.world.step();
+            end.into_iter().for_each(|(id, end)| self.volume.on_end(id, end));
+        }
+    }
+}
+
 /// The node that serves a volume does one thing, a tenth of a millisecond later.
 fn serve(life: &mut Life) {
     life.now = life.now.saturating_add(Nanos::from_micros(100));
-    for _ in 0..3 {
-        life.volume.on_tick(life.now);
-        let actions = life.volume.take_actions();
-        life.world.take(actions);
-        let end = life.world.step();
-        end.into_iter().for_each(|(id, end)| life.volume.on_end(id, end));
-    }
+    life.go_on();
     while life.volume.poll().is_some() {}
 }
 

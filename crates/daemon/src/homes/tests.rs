@@ -1,4 +1,4 @@
-//! Who owns which home, by owners that write down what they are asked.
+//! Backing stores and their owners, by mock owners that write down what they are asked.
 
 use super::*;
 use crate::control::tests::MockNode;

@@ -24,7 +24,7 @@ const TURNS_MAX: u32 = 20_000;
 const DAMAGED_BLOCKS: [u64; 5] = [109, 140, 167, 190, 212];
 
 /// Slots below the number hold a block of the same number.
-struct Filled(u32);
+pub(super) struct Filled(pub(super) u32);
 
 impl SlotView for Filled {
     fn slot(&self, slot: Slot) -> Option<SlotInfo> {
@@ -32,7 +32,7 @@ impl SlotView for Filled {
     }
 }
 
-fn key(slot: Slot) -> BlockKey {
+pub(super) fn key(slot: Slot) -> BlockKey {
     BlockKey::new(VolumeId(1), BlockIndex(slot.0.into()))
 }
 

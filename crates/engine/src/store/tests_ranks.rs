@@ -1,15 +1,15 @@
 //! Cleaning beside a class that keeps the device busy.
 
 use super::tests_both::for_each_seed;
+use super::tests_clean::{Filled, key};
 use super::tests_log::TAG;
 use super::{
-    AppendEntry, LogConfig, LogStore, Region, SeqSource, SlotInfo, SlotView, StoreEvent,
-    StoreIdentity, Stream, Ticket,
+    AppendEntry, LogConfig, LogStore, Region, SeqSource, StoreEvent, StoreIdentity, Stream, Ticket,
 };
 use crate::io::{DiskId, Io, IoOperation, Scheduled, SimIo, Token};
 use layby_cache::Cleaned;
 use layby_cache::schedule::{Load, Rank, ScheduleLimits};
-use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
+use layby_types::{BlockSize, Nanos, Rng, Seq, ShardIndex, Slot};
 
 /// Turns in which any write ends.
 const TURNS_MAX: u32 = 20_000;
@@ -19,19 +19,6 @@ const LENGTH: u64 = 6 << 20;
 const READ: Token = Token(0x30 << 56);
 /// Bytes of each of these, of which two are outstanding and two wait.
 const READ_BYTES: usize = 64 << 10;
-
-/// Slots below the number hold a block of the same number.
-struct Filled(u32);
-
-impl SlotView for Filled {
-    fn slot(&self, slot: Slot) -> Option<SlotInfo> {
-        (slot.0 < self.0).then(|| SlotInfo { key: key(slot), dirty: true })
-    }
-}
-
-fn key(slot: Slot) -> BlockKey {
-    BlockKey::new(VolumeId(1), BlockIndex(slot.0.into()))
-}
 
 struct Bench {
     io: Scheduled<SimIo>,
