@@ -87,6 +87,7 @@ const REGRESSION_SEEDS: [u64; 25] = [
     8_958_168_519,
     6_629,
     8_960_187_609,
+    8_960_340_803,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device
@@ -108,9 +109,9 @@ const REGRESSION_SEEDS: [u64; 25] = [
 /// (8951002196), an unreadable block that a drain overlooked once it was written anew (8958001322),
 /// zeroings that a removal gave up, which writes waited for (8958004226), an older copy that came
 /// back where a power cut broke a removal off (8958168519), a volume that was called clean while an
-/// answer about its intent was on its way (6629), and an unreadable block that a drain of all
-/// forgot once it was written anew (8960187609). A fix is also held by a test of its own, since a
-/// seed's run changes with the code.
+/// answer about its intent was on its way (6629), an unreadable block that a drain of all forgot
+/// once it was written anew (8960187609), and writes that waited for a failed checkpoint each
+/// (8960340803). A fix is also held by a test of its own, since a seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();

@@ -70,6 +70,9 @@ impl LogStore {
         }
         let waits = |stream: &StreamState| !stream.queue.is_empty() && stream.flight.is_none();
         let is_waiting = Stream::CALLERS.iter().any(|it| waits(&self.streams[*it as usize]));
+        if is_waiting && super::log_checkpoint::keeps_failing(self) {
+            return Some(ErrorKind::Retry);
+        }
         let is_full = is_waiting && super::log_clean::is_stranded(self);
         self.failing.or(is_full.then_some(ErrorKind::Full))
     }

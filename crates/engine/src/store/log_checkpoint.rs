@@ -40,7 +40,7 @@ const SLOTS_PER_STEP: u32 = CHUNK_ENTRIES as u32;
 /// How long checkpoints pause after a device error, and after as many in a row as double that so
 /// many times: each writes its chunks anew, to a device that wears.
 const REST: Nanos = Nanos::from_millis(100);
-const DOUBLINGS_MAX: u32 = 4;
+pub(super) const DOUBLINGS_MAX: u32 = 4;
 /// How long what a checkpoint writes lives beside what the streams write, see
 /// [`super::Stream::life`].
 const LIFE: WriteLife = WriteLife::Short;
@@ -62,7 +62,7 @@ pub(super) struct Checkpoint {
     pub(super) asked_total: u64,
     pub(super) run: Option<Run>,
     failed: bool,
-    failures_in_row: u32,
+    pub(super) failures_in_row: u32,
     /// Where the trailer of the last run was to lie, if its write was refused: it may have been
     /// done all the same, and a start would take it, with whatever chunks lie behind it then.
     doubtful: Option<u32>,
@@ -216,6 +216,15 @@ impl LogStore {
 /// When checkpoints go on after a device error.
 pub(super) fn retry_at(log: &LogStore) -> Nanos {
     log.checkpoint.resting_until.unwrap_or(Nanos::NEVER)
+}
+
+/// One after another has failed, and the next one is not due yet: no segment becomes free before.
+/// Each failure refuses what waits then; requests that follow one another would else wait for a
+/// failure each.
+pub(super) fn keeps_failing(log: &LogStore) -> bool {
+    let checkpoint = &log.checkpoint;
+    let is_resting = checkpoint.failed || checkpoint.resting_until.is_some();
+    is_resting && checkpoint.failures_in_row > DOUBLINGS_MAX
 }
 
 /// One bounded step.

@@ -1,5 +1,6 @@
 //! Increments of checkpoints: cut at any moment, damaged, refused, left over from an earlier use.
 
+use super::log_checkpoint::DOUBLINGS_MAX;
 use super::log_layout::Trailer;
 use super::tests_both::for_each_seed;
 use super::tests_log::{config, content, key};
@@ -9,7 +10,7 @@ use super::{
 };
 use crate::check::{ReadAt, StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, IoOperation, SimIo, run_alone};
-use layby_types::{Nanos, Rng, Seq, Slot};
+use layby_types::{ErrorKind, Nanos, Rng, Seq, Slot};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -433,6 +434,38 @@ fn a_failed_increment_gives_back_what_it_took() {
     assert_eq!(bench.checkpoint(), Some(true));
     bench.cut(CrashMode::KeepAll);
     assert_eq!((bench.durable.get(&7), bench.durable.get(&8)), (Some(&2), None));
+}
+
+/// Goal: where checkpoints keep failing, writes that follow one another and find no segment do not
+/// wait for a failure each. Method: the level above fails, blocks are overwritten one by one until
+/// segments are used up, then until failures have come often in a row; ten more writes, and the
+/// time that they take. Once the level above answers, a write goes through.
+#[test]
+fn writes_do_not_wait_for_a_failed_checkpoint_each() {
+    const MORE: usize = 10;
+    let mut bench = Bench::new(3);
+    bench.fill().expect("there is no cut");
+    bench.peer = Peer::Fails;
+    let write = |bench: &mut Bench| {
+        let entry = AppendEntry { slot: Slot(7), key: key(7), dirty: true };
+        bench.log.append(&mut bench.io, Ticket(1), Stream::Write, &[entry], &content(2), true);
+        let stored = |event: &StoreEvent| match event {
+            StoreEvent::Stored { result, .. } => Some(*result),
+            _ => None,
+        };
+        bench.wait(stored).expect("there is no cut")
+    };
+    while write(&mut bench).is_ok() {}
+    let mut refused = 1;
+    while bench.log.checkpoint.failures_in_row <= DOUBLINGS_MAX {
+        refused += usize::from(write(&mut bench).is_err());
+    }
+    assert!(refused > 1, "each failure before has refused one");
+    let before = bench.io.now();
+    (0..MORE).for_each(|_| assert_eq!(write(&mut bench), Err(ErrorKind::Retry)));
+    assert!(bench.io.now() - before < Nanos::from_secs(1), "{:?}", bench.io.now() - before);
+    bench.peer = Peer::Answers;
+    assert!((0..1000).any(|_| write(&mut bench).is_ok()), "room comes back");
 }
 
 /// Goal: a slot that is freed after an increment has begun, since the level above had stored its
