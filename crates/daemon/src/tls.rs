@@ -80,8 +80,8 @@ fn refuse_foreign(what: &str, path: &Path) -> Result<(), Report> {
         .cause(cause)
         .state("nothing was started; stored data is untouched")
         .hint(
-            "`chown` it to the node's user or root, and `chmod go-w` it and its folder, once you \
-             know what is in it",
+            "`chown` what the cause names to the node's user or root, and `chmod go-w` it, once \
+             you know what is in it; each folder on the path counts",
         ))
 }
 

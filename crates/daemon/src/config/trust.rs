@@ -1,21 +1,25 @@
 //! Whom the files belong to that a node believes: its configuration, its directory, its secrets.
 //!
-//! How: owner and mode are compared with the process's user. The sticky bit is no excuse: it keeps
-//! others from removing files, not from adding a catalog or a configuration.
+//! How: owner and mode are compared with the process's user, of the file and of each folder on its
+//! path, along links. The sticky bit is no excuse for the node's directory: it keeps others from
+//! removing files, not from adding a catalog or a configuration.
 //! Invariant: what passes could be written by the node's user and root alone at that moment.
-//! Cost: a look at each. Not for: who can read; see the secrets' own checks. Access lists beside
-//! the mode are not read; where one lets others write, the mode's group bits show it.
+//! Cost: two system calls per folder. Not for: who can read; see the secrets' own checks. Access
+//! lists beside the mode are not read; where one lets others write, the mode's group bits show it.
 
 use super::{Config, STDIN};
 use crate::error::{Report, ReportKind};
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// The mode bits that let the group and others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// The mode bit that keeps others from replacing what is not theirs.
 const STICKY: u32 = 0o1000;
+/// Links that a path has at most, as for the kernel.
+const LINKS_MAX: usize = 40;
 
 /// Why somebody beside the node's user and root owns a file, where that is so.
 pub(crate) fn foreign_owner(found: &Metadata) -> Option<String> {
@@ -37,20 +41,83 @@ fn foreign(path: &Path, found: &Metadata) -> Option<String> {
     }
 }
 
-/// Why somebody else can put another file in this one's place, where that is so.
-fn replaceable(file: &Path) -> Option<String> {
-    let file = std::path::absolute(file).ok()?;
-    let folder = file.parent()?;
+/// Why another user can make a path lead to another file, where that is so. Each folder on the way
+/// counts, those of links too: renaming an entry of any of them changes where the path leads. A
+/// folder above that `system` owns is trusted: see [`root_owner`].
+fn replaceable(file: &Path, system: Option<u32>) -> Option<String> {
+    let mut rest = parts(&std::path::absolute(file).ok()?);
+    // Without links, so that `..` is the folder above it.
+    let mut place = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            place.pop();
+            continue;
+        }
+        let next = place.join(part);
+        // The link of an open file (`/proc/self/fd/3`) may name nothing: that file has no folder.
+        let found = std::fs::symlink_metadata(&next).ok()?;
+        let why = replaceable_entry(&place, (&next, &found), system);
+        if why.is_some() {
+            return why;
+        }
+        if !found.is_symlink() {
+            place = next;
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Some(format!("`{}` has more than {LINKS_MAX} links", file.display()));
+        }
+        let target = std::fs::read_link(&next).ok()?;
+        rest.extend(parts(&target));
+        if target.is_absolute() {
+            place = PathBuf::from("/");
+        }
+    }
+    None
+}
+
+/// The names of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let is_name =
+        |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    let names = path.components().rev().filter(is_name);
+    names.map(|part| part.as_os_str().to_owned()).collect()
+}
+
+/// Why another user can put something else in the place of a folder's entry, where that is so.
+fn replaceable_entry(
+    folder: &Path,
+    (path, entry): (&Path, &Metadata),
+    system: Option<u32>,
+) -> Option<String> {
     let found = std::fs::metadata(folder).ok()?;
-    let is_kept = found.permissions().mode() & STICKY != 0 && foreign_owner(&found).is_none();
-    if is_kept { None } else { foreign(folder, &found) }
+    let is_above = entry.is_dir() && system == Some(found.uid());
+    let mode = found.permissions().mode();
+    if !is_above && foreign_owner(&found).is_some() {
+        foreign(folder, &found)
+    } else if mode & STICKY != 0 {
+        let owner = foreign_owner(entry)?;
+        Some(format!("`{}` is in a folder that others can write, and {owner}", path.display()))
+    } else if mode & WRITABLE_BY_OTHERS != 0 {
+        foreign(folder, &found)
+    } else {
+        None
+    }
+}
+
+/// The owner of `/`, who can replace all below it. In a user namespace root may have the number of
+/// an unknown user, and so has all that it owns.
+fn root_owner() -> Option<u32> {
+    std::fs::metadata("/").ok().map(|found| found.uid())
 }
 
 /// Why another user can decide what a file says, where that is so: that user owns it or can write
-/// it, or its folder. A file that is missing has no owner.
+/// it, or a folder on its path. A file that is missing has no owner.
 pub(crate) fn foreign_file(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
-    foreign(path, &found).or_else(|| replaceable(path))
+    foreign(path, &found).or_else(|| replaceable(path, root_owner()))
 }
 
 /// Refuses a configuration file or a node's directory that another user could have written: what
@@ -75,7 +142,7 @@ fn check_files(file: Option<&Path>, dir: &Path) -> Result<(), Report> {
     for path in file.into_iter().chain([dir]) {
         let Ok(found) = std::fs::metadata(path) else { continue };
         let why = foreign(path, &found);
-        let why = why.or_else(|| replaceable(path).filter(|_| file == Some(path)));
+        let why = why.or_else(|| replaceable(path, root_owner()).filter(|_| file == Some(path)));
         let Some(cause) = why else { continue };
         let what = if found.is_dir() { "the node's directory" } else { "the configuration" };
         let error = format!("cannot trust {what} `{}`", path.display());
@@ -83,8 +150,8 @@ fn check_files(file: Option<&Path>, dir: &Path) -> Result<(), Report> {
             .cause(cause)
             .state("nothing was started or changed")
             .hint(
-                "`chown` it to the node's user or root, and `chmod go-w` it and the \
-                 configuration's folder, once you know what is in it",
+                "`chown` what the cause names to the node's user or root, and `chmod go-w` it, \
+                 once you know what is in it; each folder on the configuration's path counts",
             ));
     }
     Ok(())
@@ -94,7 +161,9 @@ fn check_files(file: Option<&Path>, dir: &Path) -> Result<(), Report> {
 mod tests {
     use super::*;
     use crate::config::Overrides;
-    use std::fs::Permissions;
+    use std::fs::{File, Permissions};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::{lchown, symlink};
 
     /// The user and group of nobody.
     const NOBODY: u32 = 65_534;
@@ -143,5 +212,142 @@ mod tests {
             }
         }
         assert_eq!(check_trusted(&config), Ok(()));
+    }
+
+    /// Folders and links below one of the test's own, which is not writable by others.
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn new() -> Tree {
+            Tree(tempfile::TempDir::new().expect("a temporary directory"))
+        }
+
+        fn path(&self, name: &str) -> std::path::PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn folder(&self, name: &str, mode: u32) {
+            std::fs::create_dir_all(self.path(name)).expect("a writable directory");
+            self.set(name, mode);
+        }
+
+        fn set(&self, name: &str, mode: u32) {
+            let mode = Permissions::from_mode(mode);
+            std::fs::set_permissions(self.path(name), mode).expect("the test's own");
+        }
+
+        fn file(&self, name: &str) {
+            std::fs::write(self.path(name), "").expect("a writable directory");
+            self.set(name, 0o600);
+        }
+
+        fn link(&self, target: &str, name: &str) {
+            symlink(target, self.path(name)).expect("a writable directory");
+        }
+
+        fn own(&self, name: &str, user: u32) {
+            lchown(self.path(name), Some(user), None).expect("as root");
+        }
+
+        /// Why the file is not trusted; empty where it is.
+        fn doubt(&self, name: &str) -> String {
+            foreign_file(&self.path(name)).unwrap_or_default()
+        }
+    }
+
+    /// Goal: a file is not trusted where others can replace any folder or link on its path; links
+    /// between trusted folders are. Method: links of each form into a folder that others can write,
+    /// the same folder as a link's own and above the file's, then the same tree with safe modes.
+    #[test]
+    fn each_folder_of_a_path_counts() {
+        let tree = Tree::new();
+        tree.folder("open", 0o755);
+        tree.folder("open/inner", 0o755);
+        tree.file("open/file");
+        tree.file("open/inner/file");
+        tree.folder("own/deep", 0o755);
+        tree.file("own/file");
+        tree.link("open/file", "relative");
+        tree.link(tree.path("open/file").to_str().expect("text"), "absolute");
+        tree.link("../../open/inner/../file", "own/deep/upward");
+        tree.link("relative", "twice");
+        tree.link("open/inner", "folder");
+        tree.link("../own/file", "open/back");
+        tree.link("open/back", "there_and_back");
+        tree.link("own/deep/../file", "good");
+        let bad = [
+            "open/inner/file",
+            "relative",
+            "absolute",
+            "own/deep/upward",
+            "twice",
+            "folder/file",
+            "open/back",
+            "there_and_back",
+        ];
+        for (mode, is_good) in [(0o755, true), (0o777, false), (0o775, false), (0o700, true)] {
+            tree.set("open", mode);
+            for name in bad {
+                let doubt = tree.doubt(name);
+                assert_eq!(doubt.is_empty(), is_good, "{name} {mode:o}: {doubt}");
+                assert!(
+                    is_good || doubt.contains(&format!("/open` has mode {mode:04o}")),
+                    "{doubt}"
+                );
+            }
+            assert_eq!(tree.doubt("good"), "", "{mode:o}");
+            let trusts = |name: &str| check_files(Some(&tree.path(name)), tree.0.path()).is_ok();
+            assert!(trusts("good") && trusts("twice") == is_good, "{mode:o}");
+        }
+    }
+
+    /// Goal: in a folder with the sticky bit what belongs to the node's user is trusted, and a link
+    /// of another user is not; nor is a path through a folder of that user. Method: as root, owners
+    /// of links and folders; without that right nothing is shown of owners.
+    #[test]
+    fn links_and_folders_of_other_users_are_not_trusted() {
+        let tree = Tree::new();
+        tree.folder("sticky", 0o1777);
+        tree.folder("theirs/inner", 0o755);
+        tree.file("file");
+        tree.file("theirs/file");
+        tree.file("theirs/inner/file");
+        tree.link("../file", "sticky/link");
+        tree.link("theirs/file", "link");
+        for name in ["sticky/link", "link", "theirs/inner/file"] {
+            assert_eq!(tree.doubt(name), "", "{name}");
+        }
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        tree.own("sticky/link", NOBODY);
+        // Not by `doubt`: where `protected_symlinks` is set the kernel follows no such link.
+        let doubt = replaceable(&tree.path("sticky/link"), root_owner()).unwrap_or_default();
+        assert!(doubt.contains("link` is in a folder that others can write"), "{doubt}");
+        tree.own("theirs", NOBODY);
+        for name in ["link", "theirs/inner/file"] {
+            let doubt = tree.doubt(name);
+            assert!(doubt.contains("/theirs` has mode 0755, and user 65534 owns it"), "{doubt}");
+        }
+        assert_eq!(tree.doubt("file"), "");
+        // In a user namespace the owner of `/` can have that number.
+        let is_safe = |name: &str| replaceable(&tree.path(name), Some(NOBODY)).is_none();
+        assert!(is_safe("theirs/inner/file") && !is_safe("theirs/file") && !is_safe("link"));
+    }
+
+    /// Goal: what the node was started with as an open file is judged by itself. Method: a pipe and
+    /// a file under their names in `/proc`.
+    #[test]
+    fn open_files_have_no_folder() {
+        let tree = Tree::new();
+        tree.file("file");
+        let (pipe, _end) = std::io::pipe().expect("a pipe");
+        let file = File::open(tree.path("file")).expect("the test's own");
+        for number in [pipe.as_raw_fd(), file.as_raw_fd()] {
+            for folder in ["/proc/self/fd", "/dev/fd"] {
+                let path = Path::new(folder).join(number.to_string());
+                assert_eq!(foreign_file(&path), None, "{}", path.display());
+            }
+        }
     }
 }
