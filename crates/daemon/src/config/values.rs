@@ -12,7 +12,7 @@ use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Gives a type that is written as text its serde and schema, by way of `FromStr` and `Display`.
@@ -294,6 +294,9 @@ pub enum Peer {
     Network(IpAddr),
 }
 
+/// Bits that all IPv4-mapped addresses (`::ffff:0:0/96`) begin with.
+const MAPPED_PREFIX: u8 = 96;
+
 /// One line of a volume's allow-list: `unix`, an address, or a network such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllowRule {
@@ -320,15 +323,32 @@ impl AllowRule {
                         let shift = 32 - u32::from(prefix);
                         (u32::from(net) ^ u32::from(client)).checked_shr(shift).unwrap_or(0) == 0
                     }
-                    (IpAddr::V6(net), IpAddr::V6(client)) => {
-                        let shift = 128 - u32::from(prefix);
-                        (u128::from(net) ^ u128::from(client)).checked_shr(shift).unwrap_or(0) == 0
+                    (IpAddr::V6(net), IpAddr::V6(client)) => is_within(net, prefix, client),
+                    // Wider than all mapped addresses. A rule of IPv6 that is not written as one
+                    // of them, such as `::/0`, lets in no IPv4 client.
+                    (IpAddr::V6(net), IpAddr::V4(client)) => {
+                        net.to_ipv4_mapped().is_some()
+                            && is_within(net, prefix, client.to_ipv6_mapped())
                     }
-                    _ => false,
+                    (IpAddr::V4(_), IpAddr::V6(_)) => false,
                 }
             }
             _ => false,
         }
+    }
+}
+
+/// Whether the first `prefix` bits of a network and a client agree.
+fn is_within(network: Ipv6Addr, prefix: u8, client: Ipv6Addr) -> bool {
+    let shift = 128 - u32::from(prefix);
+    (u128::from(network) ^ u128::from(client)).checked_shr(shift).unwrap_or(0) == 0
+}
+
+/// An IPv4 network that is written as IPv4-mapped addresses, as IPv4.
+fn canonical(address: IpAddr, prefix: u8) -> (IpAddr, u8) {
+    match address.to_canonical() {
+        address @ IpAddr::V4(_) if prefix >= MAPPED_PREFIX => (address, prefix - MAPPED_PREFIX),
+        _ => (address, prefix),
     }
 }
 
@@ -348,7 +368,11 @@ impl FromStr for AllowRule {
         let address: IpAddr = address.parse().map_err(|_| refused())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(bits), |p| p.parse::<u8>().map_err(|_| refused()))?;
-        if prefix > bits { Err(refused()) } else { Ok(AllowRule::Network { address, prefix }) }
+        if prefix > bits {
+            return Err(refused());
+        }
+        let (address, prefix) = canonical(address, prefix);
+        Ok(AllowRule::Network { address, prefix })
     }
 }
 
@@ -392,6 +416,33 @@ mod tests {
         assert!(one.matches(network("127.0.0.1")) && !one.matches(network("127.0.0.2")));
         assert!(is_allowed(&[], Peer::Unix) && !is_allowed(&[one], Peer::Unix));
         assert!(is_allowed(&[one, AllowRule::Unix], Peer::Unix));
+    }
+
+    /// Goal: a rule that is written as an IPv4-mapped address or network lets IPv4 clients in,
+    /// whichever socket they came through, and one of all IPv6 does not. Method: prefixes on both
+    /// sides of the mapped range, each with clients inside and outside.
+    #[test]
+    fn mapped_networks_match_ipv4_clients() {
+        for (rule, inside, outside) in [
+            ("::ffff:10.1.2.3", "10.1.2.3", "10.1.2.4"),
+            ("::ffff:10.1.2.3/128", "::ffff:10.1.2.3", "::10.1.2.3"),
+            ("::ffff:10.1.0.0/112", "10.1.255.255", "10.2.0.0"),
+            ("::ffff:a01:0/112", "::ffff:10.1.0.1", "::a01:1"),
+            ("::ffff:0:0/96", "203.0.113.7", "::1"),
+            ("::ffff:0:0/90", "203.0.113.7", "::1"),
+            ("::ffff:0:0/80", "203.0.113.7", "1::"),
+            ("::ffff:0:0/80", "::1", "::1:0:0:0:0"),
+            ("::/0", "::1", "10.1.2.3"),
+            ("::/96", "::10.1.2.3", "10.1.2.3"),
+        ] {
+            let parsed: AllowRule = rule.parse().expect("a good rule");
+            assert!(parsed.matches(network(inside)), "{rule} {inside}");
+            assert!(!parsed.matches(network(outside)), "{rule} {outside}");
+            assert!(!parsed.matches(Peer::Unix), "{rule}");
+            assert_eq!(parsed.to_string().parse(), Ok(parsed), "{rule}");
+        }
+        let plain: AllowRule = "10.1.0.0/16".parse().expect("a good rule");
+        assert_eq!("::ffff:10.1.0.0/112".parse(), Ok(plain));
     }
 
     /// Goal: nonsense is refused with what is accepted. Method: one bad text per rule.
