@@ -93,6 +93,7 @@ impl Control {
             checks::class(&view.layout.levels, name, class).map_err(|p| p.report(error))?;
             let place = Place::Class(name.clone());
             checks::usable_caps(place, (name, class), &class.cap).map_err(|p| p.report(error))?;
+            self.check_volume_caps(&view, (name, class), error)?;
         }
         let known: Vec<_> = view.classes().cloned().collect();
         checks::guarantees(&view.layout.levels, &known).map_err(|p| p.report(error))?;
@@ -104,6 +105,35 @@ impl Control {
             view.catalog.classes.insert(name.clone(), Live { configured, live });
         }
         self.settings_changed(view, error).await
+    }
+
+    /// Refuses to take a level from a class of whose volumes one has a cap of it: that volume could
+    /// not be changed afterwards. A cap without effect from before hinders no change.
+    fn check_volume_caps(
+        &self,
+        view: &View,
+        (name, class): (&Name, &ClassConfig),
+        error: &str,
+    ) -> Result<(), Report> {
+        let before = self.view();
+        let Some((_, before)) = before.class(name.as_str()) else { return Ok(()) };
+        let is_lost =
+            |level: &&Name| before.levels.contains(*level) && !class.levels.contains(*level);
+        for (volume, record) in &view.catalog.volumes {
+            let lost = record.cap.keys().find(is_lost).filter(|_| record.class == *name);
+            let Some(level) = lost else { continue };
+            return Err(Report::new(ReportKind::Invalid, error)
+                .cause(format!(
+                    "levels: volume `{volume}` of the class has a cap of level `{level}`, which \
+                     the class could not use any more"
+                ))
+                .state("nothing was changed")
+                .hint(format!(
+                    "take the volume's caps away first with `layby volume set {volume} --no-cap`, \
+                     or give it caps of other levels with --cap"
+                )));
+        }
+        Ok(())
     }
 
     /// Changes when a level is destaged and freed.
@@ -284,5 +314,56 @@ impl From<WritebackRecord> for (WritebackLimits, ReadAheadLimits) {
             streak_min: record.read_ahead_streak_min,
         };
         (writeback, read_ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+    use crate::control::{Authority, VolumeCreate, VolumePatch};
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a good name")
+    }
+
+    /// Goal: no class loses a level that one of its volumes has a cap of, since that volume could
+    /// not be changed afterwards; a cap without effect that was there before hinders no change.
+    /// Method: changes of levels before and after the cap is taken away, and of other volumes.
+    #[tokio::test]
+    async fn a_class_keeps_the_levels_of_its_volumes_caps() {
+        let node = MockNode::new("");
+        let levels = |text: &str| ClassPatch {
+            levels: Some(text.split(',').map(name).collect()),
+            cap: Some([].into()),
+            ..ClassPatch::default()
+        };
+        let bulk = name("bulk");
+        let set = async |patch| node.control.class_set(&bulk, patch).await;
+        set(levels("dram,ssd")).await.expect("no volume has a cap");
+        for (volume, class) in [("a", "bulk"), ("b", "normal")] {
+            let wanted = VolumeCreate {
+                cap: [(name("ssd"), "10%".parse().expect("an amount"))].into(),
+                ..serde_json::from_str(&format!(
+                    "{{\"name\":\"{volume}\",\"size\":\"1MiB\",\"class\":\"{class}\"}}"
+                ))
+                .expect("JSON")
+            };
+            node.control.volume_create(wanted, Authority::Owner).await.expect("a free name");
+        }
+        let refused = set(levels("dram")).await.expect_err("a volume has a cap of it");
+        assert_eq!(refused.kind, ReportKind::Invalid);
+        for word in ["volume `a`", "cap", "`ssd`"] {
+            assert!(refused.cause.contains(word), "{refused}");
+        }
+        assert!(refused.hint.contains("layby volume set a"), "{refused}");
+        assert_eq!(node.control.view().class("bulk").map(|(_, c)| c.levels.len()), Some(2));
+        let resized =
+            VolumePatch { size: Some("2MiB".parse().expect("one")), ..Default::default() };
+        node.control.volume_set(&name("a"), resized).await.expect("it can still be changed");
+        set(ClassPatch { rank: Some(7), ..levels("ssd") }).await.expect("no cap of `dram`");
+        let uncapped = VolumePatch { cap: Some([].into()), ..VolumePatch::default() };
+        node.control.volume_set(&name("a"), uncapped).await.expect("a good change");
+        set(levels("dram")).await.expect("the cap is gone");
     }
 }
