@@ -355,7 +355,7 @@ impl Node {
         });
         lines.extend(devices);
         lines.extend(facts.uris.iter().map(|uri| format!("serving {uri}")));
-        lines.push(format!("control `{}`", facts.config.control.socket.display()));
+        lines.push(format!("control `{}`", self.sockets.control.name()));
         lines.extend(self.url.iter().map(|url| format!("control {}", url.url)));
         let metrics = self.sockets.metrics_address();
         lines.extend(metrics.map(|address| format!("metrics http://{address}/metrics")));

@@ -91,6 +91,16 @@ impl UnixSocket {
         self.listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
     }
 
+    /// Its path or abstract name, for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let address = self.listener.local_addr().ok();
+        let name = address.as_ref().and_then(|address| address.as_abstract_name());
+        let name = name.map(|name| format!("@{}", String::from_utf8_lossy(name)));
+        let path = || self.path().map(|path| path.display().to_string());
+        name.or_else(path).unwrap_or_else(|| "a passed socket".to_owned())
+    }
+
     /// Removes the file now, unless something else is in its place; who is connected stays so. The
     /// path is free for another socket.
     pub fn remove(&self) {

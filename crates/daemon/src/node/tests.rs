@@ -129,6 +129,33 @@ async fn dead_shard_ends_the_node() {
     assert!(report.cause.contains("ended without being asked"), "{report}");
 }
 
+/// Goal: the lines of a start name the control socket that the node serves, not the configured one
+/// in whose place another was passed. Method: a start on a passed socket with a path and on one
+/// without; then a start that binds its own.
+#[tokio::test]
+async fn a_start_names_the_control_socket_that_it_has() {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let dir = TempDir::new().expect("a temporary directory");
+    let (own, path) = (dir.path().join("node/control.sock"), dir.path().join("passed.sock"));
+    let unnamed = format!("layby-{}", dir.path().display());
+    let abstract_name = SocketAddr::from_abstract_name(&unnamed).expect("short");
+    let passed = |listener: UnixListener| Passed { control: Some(listener), ..Passed::default() };
+    for (passed, expected) in [
+        (passed(UnixListener::bind(&path).expect("free")), path.display().to_string()),
+        (passed(UnixListener::bind_addr(&abstract_name).expect("free")), format!("@{unnamed}")),
+        (Passed::default(), own.display().to_string()),
+    ] {
+        let starter = Arc::new(MockStarter::default());
+        let node = Node::start_on(config(&dir, ""), starter, passed).await.expect("a good start");
+        let lines = node.announcement();
+        let control: Vec<&String> =
+            lines.iter().filter(|line| line.starts_with("control `")).collect();
+        assert_eq!(control, [&format!("control `{expected}`")], "{lines:?}");
+        node.run(async {}).await.expect("stops");
+    }
+}
+
 /// Goal: an address of the metrics for all of IPv6 stands beside one for clients of IPv4 with the
 /// same port. Method: a start at a port that was free a moment ago; a client of each kind.
 #[tokio::test]
