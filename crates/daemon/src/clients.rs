@@ -16,6 +16,7 @@ use layby_frontend::nbd::ExportError;
 use layby_types::VolumeId;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
 
 const NO_SUCH_VOLUME: &str = "there is no volume of that name";
 const NOT_ALLOWED: &str = "`allow` of the volume does not name the client";
@@ -81,6 +82,8 @@ pub struct ConnectedClient {
     pub part: VolumeId,
     /// When it entered.
     pub since: DateTime<Utc>,
+    /// The same by a clock that nobody sets.
+    pub entered: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +154,7 @@ mod tests {
             volume: volume.parse().expect("a name"),
             part: VolumeId(0),
             since: Utc::now(),
+            entered: Instant::now(),
         }
     }
 

@@ -220,6 +220,7 @@ impl NbdServer {
             volume: name,
             part: volume,
             since: chrono::Utc::now(),
+            entered: tokio::time::Instant::now(),
         };
         self.control.enter(client, |client| {
             let is_encrypted = cipher.is_some();

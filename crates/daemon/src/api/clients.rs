@@ -30,7 +30,7 @@ pub struct ClientAnswer {
     pub certificate: Vec<String>,
     /// When it entered the volume, in UTC, such as `2026-11-22T14:30:00Z`.
     pub connected: String,
-    /// Seconds since then.
+    /// Seconds since then, whatever the clock was set to meanwhile.
     pub age_seconds: u64,
     /// Its requests that are not answered yet.
     pub requests_inflight: u32,
@@ -44,13 +44,12 @@ impl ClientAnswer {
         // A client whose volume is gone is about to go.
         let (_, record) = view.volumes().find(|(name, _)| **name == client.volume)?;
         let names = client.visitor.certificate.iter().flat_map(CertificateNames::iter);
-        let age = chrono::Utc::now().signed_duration_since(client.since);
         Some(ClientAnswer {
             number: id.0,
             class: record.class.clone(),
             certificate: names.map(str::to_owned).collect(),
             connected: client.since.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            age_seconds: u64::try_from(age.num_seconds()).unwrap_or(0),
+            age_seconds: client.entered.elapsed().as_secs(),
             requests_inflight: load.map_or(0, |load| load.inflight),
             bytes_inflight: load.map_or(0, |load| load.inflight_bytes),
             volume: client.volume,
@@ -80,4 +79,36 @@ pub(super) async fn client_disconnect(
     let number = number.parse().map_err(|_| wrong(format!("`{number}` is no client's number")))?;
     node.client_disconnect(ClientId(number)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::{ConnectedClient, Visitor};
+    use crate::config::Peer;
+    use crate::control::tests::MockNode;
+    use layby_types::VolumeId;
+    use std::time::Duration;
+    use tokio::time::{Instant, advance};
+
+    /// Goal: a client's age is what has passed, whatever the wall clock was set to meanwhile.
+    /// Method: virtual time, and clients that entered at a wall clock of years ago and years ahead.
+    #[tokio::test(start_paused = true)]
+    async fn an_age_follows_no_wall_clock() {
+        let node = MockNode::new("");
+        let visitor = Visitor { peer: Peer::Unix, certificate: None };
+        let volume: Name = "vol0".parse().expect("a name");
+        let (part, peer) = (VolumeId(0), "unix".to_owned());
+        for days in [-1000, 1000] {
+            let since = chrono::Utc::now() + chrono::Duration::days(days);
+            let (visitor, volume, peer) = (visitor.clone(), volume.clone(), peer.clone());
+            let client =
+                ConnectedClient { visitor, peer, volume, part, since, entered: Instant::now() };
+            advance(Duration::from_secs(90)).await;
+            let state = ClientState { id: ClientId(1), client, load: None };
+            let answer = ClientAnswer::of(&node.control.view(), state).expect("it has a volume");
+            assert_eq!(answer.age_seconds, 90, "{days}");
+            assert_eq!(answer.connected, since.format("%Y-%m-%dT%H:%M:%SZ").to_string());
+        }
+    }
 }
