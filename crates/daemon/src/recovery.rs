@@ -6,21 +6,26 @@
 use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::Name;
 use crate::control::{Absence, View};
-use crate::error::{Report, ReportKind};
+use crate::error::Report;
+use crate::shards::{HOME_DENIED, open_kind};
 use layby_engine::control::{HomeRefusal, LostRange, StartReport};
-use layby_types::VolumeId;
+use layby_types::{ErrorKind, VolumeId};
 use std::collections::BTreeMap;
+
+/// What to do where another process has had the file or device open at a start.
+const IN_USE_HINT: &str = "stop the other program that uses it, and start the node again";
 
 /// Volumes whose file or device could not be opened, with the reason; said in the log, too.
 pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absence)> {
     let of = |refusal: &HomeRefusal| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == refusal.volume);
         let (name, _) = view.catalog.volumes.iter().find(|(_, record)| holds(record))?;
-        let why = Report::new(ReportKind::from(refusal.kind), "cannot serve the volume")
+        let why = Report::new(open_kind(refusal.kind), "cannot serve the volume")
             .cause(format!("its home cannot be opened: {}", refusal.cause))
             .state("nothing was changed; what the levels hold of it is kept")
             .hint(match refusal.kind {
-                layby_types::ErrorKind::Denied => crate::shards::HOME_DENIED,
+                ErrorKind::Denied => HOME_DENIED,
+                ErrorKind::Retry => IN_USE_HINT,
                 _ => {
                     "put the file back, or mount its disk, and start the node again; or give the \
                      volume up with `layby volume delete`"

@@ -160,6 +160,17 @@ pub(crate) const HOME_DENIED: &str = "let the node's user read and write the fil
     is served as a read-only volume (`--read-only`, `read_only = true`) where nothing waits to be \
     written back to it";
 
+/// What to do where another process has a backing file or device open.
+pub(crate) const HOME_IN_USE: &str = "stop the other program that uses it";
+
+/// What a refusal to open a backing file or device is: one that may pass is another process's lock.
+pub(crate) fn open_kind(refused: ErrorKind) -> ReportKind {
+    match refused {
+        ErrorKind::Retry => ReportKind::InUse,
+        other => other.into(),
+    }
+}
+
 /// Kind of failure, state of the data, what to do.
 fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'static str) {
     let untouched = match about.is_new {
@@ -179,7 +190,7 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
         ),
         StartError::LevelDisk { .. } => (kind, untouched, LEVEL_ALONE),
         StartError::Home { error, .. } if error.kind == ErrorKind::Retry => {
-            (ReportKind::InUse, untouched, "stop the other program that uses it")
+            (ReportKind::InUse, untouched, HOME_IN_USE)
         }
         StartError::Home { error, .. } if error.kind == ErrorKind::Denied => {
             (kind, untouched, HOME_DENIED)

@@ -10,7 +10,7 @@
 //! stay.
 
 use super::volumes::{set_phase, within};
-use super::{Command, Control, View, report};
+use super::{Command, Control, View};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::degraded;
@@ -208,8 +208,9 @@ impl Control {
         saved.map_err(|unsaved| within(&error, unsaved).state("the volume waits as before"))?;
         let added = self.add_parts(&view, &record, plans).await;
         added.map_err(|refused| {
-            report(&refused, error.clone())
+            self.not_opened(&record, &refused, &error)
                 .state("the volume is not served; the next start serves it without the lost level")
+                .hint("correct the cause and start the node again")
         })?;
         view.absent.remove(name);
         self.take_effect(view).await;

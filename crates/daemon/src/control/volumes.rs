@@ -22,10 +22,11 @@ use crate::config::{
 };
 use crate::error::{Report, ReportKind};
 use crate::homes::{KeptData, Taken};
+use crate::shards::{HOME_DENIED, HOME_IN_USE, open_kind};
 use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
-use layby_types::{Nanos, Stripes, VolumeId, format_bytes};
+use layby_types::{ErrorKind, Nanos, Stripes, VolumeId, format_bytes};
 use std::path::Path;
 use tokio::sync::MutexGuard;
 
@@ -169,12 +170,26 @@ impl Control {
         error: &str,
     ) -> Result<(), Report> {
         let plans = self.plan_volume(view, name, record).await.map_err(|e| within(error, e))?;
-        self.add_parts(view, record, plans).await.map_err(|refused| {
-            report(&refused, error).hint(match refused.kind {
-                layby_types::ErrorKind::Denied => crate::shards::HOME_DENIED,
-                _ => "correct the cause and repeat the command",
-            })
-        })
+        let added = self.add_parts(view, record, plans).await;
+        added.map_err(|refused| self.not_opened(record, &refused, error))
+    }
+
+    /// A shard's refusal to open a volume's backing store.
+    pub(super) fn not_opened(
+        &self,
+        record: &VolumeRecord,
+        refused: &CommandError,
+        error: &str,
+    ) -> Report {
+        let is_file = self.facts.homes.file(record).is_some();
+        let report = report(refused, error);
+        match refused.kind {
+            ErrorKind::Denied => report.hint(HOME_DENIED),
+            kind if is_file && open_kind(kind) == ReportKind::InUse => {
+                Report { kind: ReportKind::InUse, ..report }.hint(HOME_IN_USE)
+            }
+            _ => report.hint("correct the cause and repeat the command"),
+        }
     }
 
     /// Has shards serve a new volume; should one refuse, the others let go of their parts.

@@ -12,6 +12,7 @@ use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::error::{Report, ReportKind};
+use crate::shards::{HOME_IN_USE, open_kind};
 use layby_engine::io::{OpenError, OpenMode, open_disk};
 use layby_types::format_bytes;
 use std::fs::{File, Metadata};
@@ -40,6 +41,7 @@ impl Homes {
                 .state("the volume was never served; other volumes and all levels are untouched")
                 .hint(match kind {
                     ReportKind::Full => "make room on that disk, or give the volume a smaller size",
+                    ReportKind::InUse => HOME_IN_USE,
                     ReportKind::Denied => "let the node's user write to the file's directory",
                     _ => "give the volume another path, or make the directory it names",
                 })
@@ -143,5 +145,5 @@ fn make_file(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
 }
 
 fn refused(error: &OpenError) -> (ReportKind, String) {
-    (error.kind.into(), error.to_string())
+    (open_kind(error.kind), error.to_string())
 }

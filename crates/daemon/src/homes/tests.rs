@@ -170,6 +170,53 @@ async fn owners_are_asked_in_order() {
     assert_eq!(owner.take(), expected);
 }
 
+/// Goal: a backing file that another process holds is in use, by the exit code too, wherever it is
+/// opened. Method: a held file that is to be made longer; a shard that cannot lock one, at a
+/// creation and at a start; other refusals keep their kinds.
+#[tokio::test]
+async fn a_file_that_another_process_holds_is_in_use() {
+    let root = tempfile::TempDir::new().expect("a temporary directory");
+    let node = MockNode::new(&format!("[node]\nvolume_roots = [\"{}\"]\n", root.path().display()));
+    let (short, whole) = (root.path().join("short"), root.path().join("whole"));
+    let create = async |path: &Path| {
+        let wanted = r#"{"name":"a","size":"1MiB"}"#;
+        let wanted: VolumeCreate = serde_json::from_str(wanted).expect("JSON");
+        let wanted = VolumeCreate { path: Some(path.into()), ..wanted };
+        let made = node.control.volume_create(wanted, crate::control::Authority::Owner).await;
+        made.expect_err("it cannot be opened")
+    };
+    let held = std::fs::File::create(&short).expect("a writable directory");
+    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&held, lock).expect("a fresh file");
+    let refused = create(&short).await;
+    assert_eq!((refused.kind, refused.kind.exit_code()), (ReportKind::InUse, 4), "{refused}");
+    assert!(refused.hint.contains("stop the other program"), "{refused}");
+    let file = std::fs::File::create(&whole).expect("a writable directory");
+    file.set_len(1 << 20).expect("there is room");
+    use layby_types::ErrorKind as Kind;
+    for (kind, expected) in [
+        (Kind::Retry, ReportKind::InUse),
+        (Kind::Denied, ReportKind::Denied),
+        (Kind::Corrupt, ReportKind::Corrupt),
+    ] {
+        for shard in &node.shards {
+            let cause = "cannot open it".into();
+            shard.state().fail_next = Some(CommandError { kind, cause });
+        }
+        let refused = create(&whole).await;
+        assert_eq!(refused.kind, expected, "{refused}");
+        let volume = layby_types::VolumeId(0);
+        let refusal = layby_engine::control::HomeRefusal { volume, kind, cause: "no".into() };
+        let report =
+            layby_engine::control::StartReport { absent: vec![refusal], ..Default::default() };
+        let absent = crate::recovery::absences(&node.control.view(), &[report]);
+        let why = &absent[0].1.why;
+        assert_eq!(why.kind, expected, "{why}");
+        assert_eq!(why.hint.contains("stop the other program"), kind == Kind::Retry, "{why}");
+        node.shards.iter().for_each(|shard| shard.state().fail_next = None);
+    }
+}
+
 /// Goal: a deleted volume is nobody's to see, comes back under its name and a new number, or
 /// under another name, and goes for good when it is told to; what fails changes nothing, and a
 /// restart forgets nothing. Method: both ways over mock shards, with an owner that refuses.
