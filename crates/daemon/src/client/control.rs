@@ -379,9 +379,9 @@ impl ControlClient {
         path: &str,
         body: Option<&B>,
     ) -> Result<Bytes, Report> {
+        let body = body.map(|body| serde_json::to_vec(body)).transpose().map_err(|e| unsent(&e))?;
         let connecting = timeout(self.within, UnixStream::connect(&self.socket)).await;
         let stream = connecting.map_err(|_| self.silent())?.map_err(|e| self.unreachable(&e))?;
-        let body = body.map(|body| serde_json::to_vec(body).expect("requests have string keys"));
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -456,6 +456,14 @@ fn waits_for(method: &Method, path: &str) -> Option<&'static str> {
         Method::DELETE if is_volume => Some("the volume to be written back or removed"),
         _ => None,
     }
+}
+
+/// A request that cannot be written as JSON: a path of it is no text.
+fn unsent(cause: &serde_json::Error) -> Report {
+    Report::new(ReportKind::Invalid, "cannot send the request")
+        .cause(cause.to_string())
+        .state("nothing was changed")
+        .hint("a node takes paths in UTF-8 alone: rename the file or folder, or make a link to it")
 }
 
 fn strange(cause: &str) -> Report {
@@ -544,6 +552,24 @@ mod tests {
             assert_ne!(refused.state, "nothing was changed", "{refused}");
             assert!(is_answered || refused.state.contains("may or may not"), "{refused}");
         }
+    }
+
+    /// Goal: what cannot be sent is refused as a wrong value, before anything is sent. Method: a
+    /// path that is no text, and a node that takes connections and reads nothing.
+    #[tokio::test]
+    async fn a_path_that_is_no_text_is_refused() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let path = dir.path().join("control.sock");
+        let _stuck = tokio::net::UnixListener::bind(&path).expect("a fresh path");
+        let request = serde_json::from_str("{\"name\":\"a\",\"size\":\"1MiB\"}").expect("JSON");
+        let odd = std::os::unix::ffi::OsStrExt::from_bytes(b"/srv/\xff.img");
+        let odd: &std::ffi::OsStr = odd;
+        let request = VolumeCreate { path: Some(odd.into()), ..request };
+        let refused = ControlClient::new(&path).volume_create(&request).await;
+        let refused = refused.expect_err("JSON has no such text");
+        assert_eq!((refused.kind, refused.kind.exit_code()), (ReportKind::Invalid, 2));
+        assert!(refused.cause.contains("UTF-8") && !refused.hint.is_empty(), "{refused}");
+        assert_eq!(refused.state, "nothing was changed");
     }
 
     /// Goal: what the client sends is what the node understands, and refusals come back whole.

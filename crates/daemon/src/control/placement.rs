@@ -62,6 +62,11 @@ pub(super) fn place(
         }
     };
     let stored = if config.path.is_none() { relative } else { absolute(&path) };
+    if stored.to_str().is_none() {
+        let cause = format!("the catalog takes paths in UTF-8 alone, not `{}`", path.display());
+        let hint = "rename the file or the node's directory, or leave the path out";
+        return Err(refused(ReportKind::Invalid, cause, hint));
+    }
     Ok((stored, length))
 }
 
@@ -143,4 +148,34 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
 /// A URL is whole by itself; a path is one of the node's directory.
 fn identity(dir: &Path, path: &Path) -> FileIdentity {
     if is_store(path) { FileIdentity::of(path) } else { FileIdentity::of(&dir.join(path)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+    use crate::control::{Authority, VolumeCreate};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    /// Goal: a path that the catalog cannot hold is refused, not a crash; a node in such a folder
+    /// serves what has no path of its own. Method: a directory whose name is no text.
+    #[tokio::test]
+    async fn a_path_that_is_no_text_is_refused() {
+        let odd = OsStr::from_bytes(b"\xff");
+        let dir = tempfile::Builder::new().prefix(odd).tempdir().expect("a temporary directory");
+        let node = MockNode::on(dir, "");
+        let create = async |name: &str, path: Option<&str>| {
+            let wanted = format!("{{\"name\":\"{name}\",\"size\":\"1MiB\"}}");
+            let wanted: VolumeCreate = serde_json::from_str(&wanted).expect("JSON");
+            let wanted = VolumeCreate { path: path.map(Into::into), ..wanted };
+            node.control.volume_create(wanted, Authority::Owner).await
+        };
+        create("a", None).await.expect("its path is relative");
+        let refused = create("b", Some("volumes/file")).await.expect_err("it is no text");
+        assert_eq!(refused.kind, ReportKind::Invalid);
+        assert!(refused.cause.contains("UTF-8") && !refused.hint.is_empty(), "{refused}");
+        assert!(!node.dir.path().join("volumes/file").exists(), "nothing was made");
+        create("b", None).await.expect("the name is free");
+    }
 }
