@@ -261,27 +261,32 @@ impl Cache {
         if result.is_ok() {
             self.backing.count_write(count);
         }
+        let mut is_superseded = false;
         for (index, slot) in slots.iter().enumerate() {
             let key = self.key(number, BlockIndex(first.0 + index as u64));
             let home = result.is_ok().then_some(generation);
-            self.settle_destaged(number, level, (*slot, key), home);
+            is_superseded |= self.settle_destaged(number, level, (*slot, key), home);
         }
         self.levels[usize::from(level.0)].destaging -= count;
         self.going_home.fill(None);
         self.uncount_destage(number);
-        self.note_destage_result(moment, number, (level, &slots, was_reading), result);
+        // Of a single block that was superseded the read says nothing: the next destage will.
+        if !was_reading || result != Err(ErrorKind::Corrupt) || count > 1 || !is_superseded {
+            self.note_destage_result(moment, number, (level, &slots, was_reading), result);
+        }
         self.finish(moment, id);
         self.retry_parked(moment);
         self.retry_waiting(moment, usize::from(level.0));
     }
 
+    /// Answers whether a newer version of the block arrived meanwhile.
     fn settle_destaged(
         &mut self,
         volume: u16,
         level: LevelIndex,
         (slot, key): (Slot, BlockKey),
         home: Option<u32>,
-    ) {
+    ) -> bool {
         let mark = self.destaging.remove(&key).expect("a destaged block is marked");
         let is_destaged = home.is_some() && !mark.superseded;
         if is_destaged {
@@ -297,6 +302,7 @@ impl Cache {
             let place = is_destaged.then_some((usize::from(level.0), slot));
             self.end_pending_drop(key, place);
         }
+        mark.superseded
     }
 
     fn note_destage_result(
