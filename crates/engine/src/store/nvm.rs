@@ -76,7 +76,7 @@ pub enum SyncScope {
 /// Running totals, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvmCounters {
-    /// Bytes of data stored.
+    /// Bytes written: data, headers with their copies, marks.
     pub bytes_written: u64,
     /// Syncs of the mapping's disk.
     pub syncs: u64,
@@ -348,8 +348,7 @@ impl NvmStore {
         {
             let bytes = NvmHeader { dirty, ..header }.encode(self.instance, physical);
             for at in self.header_ats(physical) {
-                self.mapping.write(at, &bytes[..8]);
-                self.mapping.persist(at, 8);
+                self.write_at(at, &bytes[..8]);
             }
             self.changed = self.sync_started + 1;
         }
@@ -498,9 +497,14 @@ impl NvmStore {
         let copy = MARK_AT[self.mark_copy];
         self.mark_copy = 1 - self.mark_copy;
         let at = self.config.region.base + u64::from(self.geometry.block_bytes) + copy;
-        let bytes = encode_mark(seq, self.instance);
-        self.mapping.write(at, &bytes);
+        self.write_at(at, &encode_mark(seq, self.instance));
+    }
+
+    /// Writes bytes at an offset of the disk, in order, and counts them.
+    pub(super) fn write_at(&mut self, at: u64, bytes: &[u8]) {
+        self.mapping.write(at, bytes);
         self.mapping.persist(at, bytes.len());
+        self.counters.bytes_written += bytes.len() as u64;
     }
 
     pub(super) fn bytes(&self, at: u64, length: usize) -> &[u8] {
@@ -530,10 +534,8 @@ impl NvmStore {
     pub(super) fn write_header(&mut self, physical: u32, header: &NvmHeader) {
         let bytes = header.encode(self.instance, physical);
         for at in self.header_ats(physical) {
-            self.mapping.write(at + 8, &bytes[8..]);
-            self.mapping.persist(at + 8, bytes.len() - 8);
-            self.mapping.write(at, &bytes[..8]);
-            self.mapping.persist(at, 8);
+            self.write_at(at + 8, &bytes[8..]);
+            self.write_at(at, &bytes[..8]);
         }
         self.changed = self.sync_started + 1;
     }
@@ -550,7 +552,6 @@ impl NvmStore {
         let seq = self.seqs.take();
         let header = NvmHeader { key, seq, crc: crc32c(data), dirty, borrowed };
         self.write_header(physical, &header);
-        self.counters.bytes_written += data.len() as u64;
         let old = core::mem::replace(&mut self.slots[slot.0 as usize], physical);
         if old != EMPTY {
             self.retire(old, Stage::Held { sync: self.changed, forgets: 0 });
@@ -571,10 +572,8 @@ impl NvmStore {
     /// Zeroes a header, then its copy; the word that commits each goes first.
     pub(super) fn clear(&mut self, physical: u32) {
         for at in self.header_ats(physical).into_iter().rev() {
-            self.mapping.write(at, &[0; 8]);
-            self.mapping.persist(at, 8);
-            self.mapping.write(at + 8, &[0; HEADER_BYTES as usize - 8]);
-            self.mapping.persist(at + 8, HEADER_BYTES as usize - 8);
+            self.write_at(at, &[0; 8]);
+            self.write_at(at + 8, &[0; HEADER_BYTES as usize - 8]);
         }
         self.changed = self.sync_started + 1;
     }

@@ -172,8 +172,7 @@ impl NvmStore {
     pub(super) fn fill_slot(&mut self, data: &[u8]) -> Option<u32> {
         while let Some(physical) = self.free_slots.pop() {
             let (at, length) = self.data_range(physical);
-            self.mapping.write(at, data);
-            self.mapping.persist(at, length);
+            self.write_at(at, data);
             let pages = self.lost_data(physical);
             let infos = pages.iter().map(|page| unreadable(&self.disk_name, *page));
             self.events.extend(infos.map(StoreEvent::Corrupt));

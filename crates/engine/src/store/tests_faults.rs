@@ -566,6 +566,36 @@ fn nvm_config(disk: DiskId) -> NvmConfig {
     NvmConfig { region, identity, is_strict: true, token_tag: 2 }
 }
 
+/// Goal: what the NVM level writes is counted whole: data, headers with their copies, the words by
+/// which these change, and marks. Method: persistent memory, where all is written at once: a block,
+/// a newer version of it, its destage, a sync, its eviction, each beside the bytes of its parts.
+#[test]
+fn nvm_headers_are_counted() {
+    let mut io = SimIo::new(11);
+    let disk = io.add_persistent_memory("nvm", LENGTH);
+    NvmStore::format(&mut io, &nvm_config(disk), 77).expect("large enough");
+    let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+    let (mut nvm, _) = opened.expect("just formatted");
+    let mut seen = nvm.counters().bytes_written;
+    let mut grown = |nvm: &NvmStore| {
+        let now = nvm.counters().bytes_written;
+        now - std::mem::replace(&mut seen, now)
+    };
+    let (headers, words, mark) = (2 * 32, 2 * 8, 16);
+    let entry = (Slot(0), key(0), true);
+    nvm.store(&mut io, Ticket(1), &[entry], &content(1), true);
+    assert_eq!(grown(&nvm), BLOCK + headers);
+    nvm.store(&mut io, Ticket(2), &[entry], &content(2), true);
+    assert_eq!(grown(&nvm), BLOCK + headers + headers, "the older version's are cleared");
+    nvm.set_clean(Slot(0));
+    assert_eq!(grown(&nvm), words);
+    nvm.sync(&mut io, Ticket(3), SyncScope::Stores);
+    assert_eq!(grown(&nvm), mark);
+    nvm.free(Slot(0), Freed::Superseded);
+    nvm.on_tick(&mut io, Nanos::ZERO, u64::MAX);
+    assert_eq!(grown(&nvm), headers);
+}
+
 /// Goal: rot in NVM data and headers is named and not served; a header comes back from its copy,
 /// and without one nothing is certain, since what it held may be newer than what lies below.
 /// Method: one of each, on slots whose stores are durable.
