@@ -52,14 +52,18 @@ fn cap_text(cap: Option<u64>) -> String {
 /// What is known of the way up.
 pub(super) fn uplink_lines(of: &UplinkAnswer) -> Vec<String> {
     let rate = |rate: f64| format!("{}/s", bytes(rate as u64));
+    let errors = match (of.error_bytes_per_second, of.naive_error_bytes_per_second) {
+        (Some(chosen), Some(naive)) => {
+            format!("are off by {}, naive ones by {}", rate(chosen), rate(naive))
+        }
+        _ => "were not scored yet".to_owned(),
+    };
     let expected = match (of.expected_bytes_per_second, of.usual_bytes_per_second) {
         (Some(expected), Some(usual)) => format!(
-            "{} expected, {} in the long run; forecasts ({}) are off by {}, naive ones by {}",
+            "{} expected, {} in the long run; forecasts ({}) {errors}",
             rate(expected),
             rate(usual),
-            of.forecast,
-            rate(of.error_bytes_per_second),
-            rate(of.naive_error_bytes_per_second)
+            of.forecast
         ),
         _ => "not measured yet".to_owned(),
     };
@@ -96,5 +100,24 @@ mod tests {
         assert_eq!(timetable_lines(&settings), [night, morning, "at other times: no cap"]);
         settings.windows = Some(Vec::new());
         assert_eq!(timetable_lines(&settings), [""; 0]);
+    }
+
+    /// Goal: forecasts that were held against nothing yet are not called free of errors. Method: an
+    /// answer before and after they were scored.
+    #[test]
+    fn errors_are_told_once_they_are_known() {
+        let (expected, usual) = (Some(1048576.0), Some(1048576.0));
+        let mut answer = UplinkAnswer {
+            expected_bytes_per_second: expected,
+            usual_bytes_per_second: usual,
+            forecast: "naive".to_owned(),
+            ..UplinkAnswer::default()
+        };
+        let line = uplink_lines(&answer).remove(0);
+        assert!(line.contains("forecasts (naive) were not scored yet;"), "{line}");
+        answer.error_bytes_per_second = Some(1024.0);
+        answer.naive_error_bytes_per_second = Some(2048.0);
+        let line = uplink_lines(&answer).remove(0);
+        assert!(line.contains("are off by 1.00 KiB/s, naive ones by 2.00 KiB/s;"), "{line}");
     }
 }

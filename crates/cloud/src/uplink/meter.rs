@@ -8,7 +8,9 @@
 //! Cost: a few sums per upload, and a forecast per interval.
 //! Not for: progress within an upload: what takes many intervals counts evenly for all of them.
 
-use layby_policy::forecast::{Ahead, Bandwidth, Chooser, ChooserParameters, Forecast, Outlook};
+use layby_policy::forecast::{
+    Ahead, Bandwidth, Chooser, ChooserParameters, Forecast, ForecastError, Outlook,
+};
 use layby_types::Nanos;
 
 /// How long an interval is.
@@ -112,12 +114,13 @@ impl Meter {
     }
 
     /// Which forecast is used, how far off it is of late, and how far off the naive one is, in
-    /// bytes per second.
-    pub(super) fn errors(&self) -> (&'static str, f64, f64) {
+    /// bytes per second; `None` as long as nothing was scored: no error would be a perfect one.
+    pub(super) fn errors(&self) -> (&'static str, Option<f64>, Option<f64>) {
         let ahead = Ahead::new(AHEAD);
-        let naive = self.chooser.errors(ahead).next().map_or(0.0, |(_, error)| error.mean_absolute);
+        let mean = |error: ForecastError| (error.scored > 0).then_some(error.mean_absolute);
+        let naive = self.chooser.errors(ahead).next().and_then(|(_, error)| mean(error));
         let chosen = self.chooser.chosen(ahead).name();
-        (chosen, self.chooser.error(ahead).mean_absolute, naive)
+        (chosen, mean(self.chooser.error(ahead)), naive)
     }
 }
 
@@ -164,5 +167,28 @@ mod tests {
         }
         meter.close(at(121_000));
         assert!(meter.outlook().expect("it was measured").near.whole() < MIB / 10);
+    }
+    /// Goal: a forecast that was held against nothing yet has no error, and afterwards one that
+    /// says how far off it was. Method: uploads of 1 MiB/s for as long as a forecast looks ahead,
+    /// and then of 3 MiB/s.
+    #[test]
+    fn what_was_not_scored_has_no_error() {
+        let mut meter = Meter::new();
+        let mut run = |seconds: std::ops::Range<u64>, bytes: u64| {
+            let mut seen = Vec::new();
+            for second in seconds {
+                meter.begin(at(second * 1000), bytes);
+                meter.end(at(second * 1000 + 1000), bytes, bytes);
+                let (_, chosen, naive) = meter.errors();
+                seen.push((chosen, naive));
+            }
+            seen
+        };
+        let first = run(0..AHEAD, MIB);
+        assert!(first.iter().all(|seen| *seen == (None, None)), "{first:?}");
+        let steady = run(AHEAD..40, MIB);
+        assert_eq!(steady.last(), Some(&(Some(0.0), Some(0.0))), "each was right");
+        let (chosen, naive) = run(40..50, 3 * MIB)[9];
+        assert!(chosen > Some(0.0) && naive > Some(0.0), "{chosen:?}, {naive:?}");
     }
 }

@@ -42,10 +42,11 @@ pub struct Seen {
     pub usual: Option<f64>,
     /// Which forecast is used.
     pub forecast: &'static str,
-    /// How far off its answers were of late on average, in bytes per second.
-    pub error: f64,
+    /// How far off its answers were of late on average, in bytes per second; none as long as
+    /// nothing was measured that a forecast had been made of.
+    pub error: Option<f64>,
     /// How far off the naive forecast's would have been.
-    pub error_naive: f64,
+    pub error_naive: Option<f64>,
     /// Bytes per second that the timetable allows now; none where it allows all.
     pub cap: Option<u64>,
     /// Segments that wait for their turn, and their bytes.

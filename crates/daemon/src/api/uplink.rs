@@ -22,10 +22,11 @@ pub struct UplinkAnswer {
     pub usual_bytes_per_second: Option<f64>,
     /// Which forecast erred least of late and is used.
     pub forecast: String,
-    /// Mean absolute error of the forecasts of late, in bytes per second.
-    pub error_bytes_per_second: f64,
+    /// Mean absolute error of the forecasts of late, in bytes per second; none until an interval
+    /// was measured that a forecast had been made of.
+    pub error_bytes_per_second: Option<f64>,
     /// The same of the naive forecast: that the link stays as it is.
-    pub naive_error_bytes_per_second: f64,
+    pub naive_error_bytes_per_second: Option<f64>,
     /// Segments that wait for their turn.
     pub segments_waiting: u64,
     /// Their bytes.

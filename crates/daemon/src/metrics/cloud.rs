@@ -99,12 +99,10 @@ impl Scrape {
             .write(encoder, one(seen.usual))?;
         family_in(Unit::Bytes, "layby_uplink_cap", "Bytes per second that are allowed now")
             .write(encoder, one(seen.cap.map(|cap| cap as f64)))?;
-        let known = seen.expected.is_some();
         let errors = [("chosen", seen.error), ("naive", seen.error_naive)];
-        let errors = errors
-            .into_iter()
-            .filter(|_| known)
-            .map(|(forecast, error)| gauge(vec![("forecast", forecast.to_owned())], error));
+        let errors = errors.into_iter().filter_map(|(forecast, error)| {
+            Some(gauge(vec![("forecast", forecast.to_owned())], error?))
+        });
         family_in(Unit::Bytes, "layby_uplink_error", "Mean error of forecasts, bytes per second")
             .write(encoder, errors.collect())?;
         let states = [("waiting", seen.waiting.1), ("in_flight", seen.in_flight.1)];
