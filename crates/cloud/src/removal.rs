@@ -5,7 +5,8 @@
 //! or clones it; a second word says that its objects go from now on. Then they go, then its mark in
 //! its base, and the superblock last. Each word is a replacement on a condition. The superblock's
 //! deletion has none: it is requested once, and after a fault the superblock is fetched first, as
-//! another volume may have begun at the place where only the answer was lost.
+//! another volume may have begun at the place where only the answer was lost; then it is requested
+//! again, after pauses that grow.
 //! What uploads that were cut short left in a folder goes along, of whatever session: none is to
 //! put anything there any more. One that does so late leaves an object, or a file beside one.
 //! Invariant: no object goes before the second word is there, and from then on nobody takes the
@@ -22,11 +23,14 @@ use crate::segment::{SegmentName, VolumeUuid};
 use crate::snapshot::{CloneMark, SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::{Base, Checkpointed, Deleted, SUPERBLOCK_KEY, Superblock};
 use std::fmt;
+use std::time::Duration;
 
 /// How often a replacement that met another one is tried again.
 pub const CONFLICTS_MAX: u32 = 16;
 /// Deletions of the superblock that end with a fault, after which a removal gives up.
 const LAST_MAX: u32 = 5;
+/// The pause after the first of them; each further one doubles it.
+const LAST_PAUSE: Duration = Duration::from_millis(200);
 /// Objects of a request at most, which is what S3 takes at once.
 pub const KEYS_MAX: usize = 1000;
 /// Where objects of probes lie, by which an opening asks how the store takes conditions.
@@ -51,8 +55,9 @@ pub enum Goal {
 pub enum Step {
     /// A request to the volume's store, which may be repeated where its end is not known.
     Ask(Request),
-    /// One that may not, since it would delete what another volume has put meanwhile.
-    AskOnce(Request),
+    /// One that may not, since it would delete what another volume has put meanwhile; after a
+    /// pause, which grows with the faults in which it has ended.
+    AskOnce(Request, Duration),
     /// The base is to be told that its clone is gone.
     TellBase(Base),
     /// It is over.
@@ -226,9 +231,20 @@ impl Removal {
                 Request::DeleteMany { keys: keys[begin..].to_vec() }
             }
             Stage::Tell(base) => return Step::TellBase(base.clone()),
-            Stage::Last => return Step::AskOnce(Request::Delete { key: superblock() }),
+            Stage::Last => {
+                return Step::AskOnce(Request::Delete { key: superblock() }, self.pause());
+            }
             Stage::Over(result) => return Step::Over(result.clone()),
         })
+    }
+
+    /// How long the store is left alone before the superblock's deletion: a fault passes later
+    /// rather than at once.
+    fn pause(&self) -> Duration {
+        match self.last_faults {
+            0 => Duration::ZERO,
+            faults => LAST_PAUSE * (1 << (faults - 1)),
+        }
     }
 
     /// The request of the last step has ended.

@@ -139,6 +139,14 @@ impl Store {
         }
     }
 
+    /// Performs a request once, after a pause by the runtime's clock.
+    pub async fn perform_after(&self, request: Request, pause: Duration) -> End {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        self.perform(request).await
+    }
+
     /// Performs a request, up to `attempts_max` times at growing intervals where its fault may
     /// pass. For who has nothing else to do meanwhile: a volume repeats its requests itself.
     pub async fn insist(&self, request: Request, attempts_max: u32) -> End {

@@ -73,7 +73,7 @@ fn talk_and_break_off(
         match removal.step() {
             Step::Over(result) => return Some(result),
             Step::TellBase(_) => removal.on_base(true),
-            Step::AskOnce(request) => removal.on_end(life.world.ask(&request)),
+            Step::AskOnce(request, _) => removal.on_end(life.world.ask(&request)),
             Step::Ask(request) => {
                 let mut answers = std::iter::from_fn(|| Some(life.world.ask(&request)));
                 let end = answers.find(|end| match end {
@@ -219,7 +219,7 @@ fn many_objects_go_in_few_requests() {
     }
     let (mut removal, mut asked) =
         (Removal::new(NODE, Some(VOLUME), Goal::Remove(GRACE)), Vec::new());
-    while let Step::Ask(request) | Step::AskOnce(request) = removal.step() {
+    while let Step::Ask(request) | Step::AskOnce(request, _) = removal.step() {
         asked.push(match &request {
             Request::DeleteMany { keys } => format!("delete {}", keys.len().min(KEYS_MAX)),
             Request::Delete { key } => format!("delete {key}"),
@@ -294,7 +294,7 @@ fn remove_with_a_lost_answer(
     loop {
         let (request, attempts_max) = match removal.step() {
             Step::Ask(request) => (request, ATTEMPTS_MAX),
-            Step::AskOnce(request) => (request, 1),
+            Step::AskOnce(request, _) => (request, 1),
             Step::TellBase(_) => unreachable!("it is no clone"),
             Step::Over(end) => return (end, lost),
         };
@@ -313,6 +313,31 @@ fn remove_with_a_lost_answer(
         }
         let silent = || Fault { kind: FaultKind::Retry, cause: "no answer".to_owned() };
         removal.on_end(end.unwrap_or_else(|| End::Failed(silent())));
+    }
+}
+
+/// Goal: a deletion of the superblock that fails is not repeated at once, and ever later; a removal
+/// that begins anew starts over. Method: a store that fails each such deletion.
+#[test]
+fn deletions_of_the_superblock_pause() {
+    let mut store = life(7100).world.store;
+    for _ in 0..2 {
+        let mut removal = Removal::new(NODE, Some(VOLUME), Goal::Remove(GRACE));
+        let mut pauses = Vec::new();
+        let end = loop {
+            let end = match removal.step() {
+                Step::Ask(request) => store.perform(&request),
+                Step::AskOnce(_, pause) => {
+                    pauses.push(pause.as_millis());
+                    End::Failed(Fault { kind: FaultKind::Retry, cause: "no answer".to_owned() })
+                }
+                Step::TellBase(_) => unreachable!("it is no clone"),
+                Step::Over(end) => break end,
+            };
+            removal.on_end(end);
+        };
+        assert!(matches!(end, Err(RemovalError::Store(_))), "{end:?}");
+        assert_eq!(pauses, [0, 200, 400, 800, 1600]);
     }
 }
 
@@ -366,7 +391,7 @@ fn a_fenced_node_deletes_nothing() {
     // Its own node, which serves it, finds out at its next word.
     life.stop();
     let mut removal = Removal::new(OTHER, Some(VolumeUuid([2; 16])), Goal::Remove(GRACE));
-    while let Step::Ask(request) | Step::AskOnce(request) = removal.step() {
+    while let Step::Ask(request) | Step::AskOnce(request, _) = removal.step() {
         removal.on_end(life.world.ask(&request));
     }
     let Step::Over(refused) = removal.step() else { panic!("it is over") };
@@ -384,7 +409,7 @@ fn talk_with(
     let mut removal = Removal::new(NODE, Some(VOLUME), goal).with_sessions(sessions.to_vec());
     loop {
         match removal.step() {
-            Step::Ask(request) | Step::AskOnce(request) => {
+            Step::Ask(request) | Step::AskOnce(request, _) => {
                 removal.on_end(life.world.ask(&request));
             }
             Step::TellBase(_) => unreachable!("it is no clone"),
@@ -487,7 +512,7 @@ fn a_deleted_volume_can_be_taken() {
         }
         let end = loop {
             match removal.step() {
-                Step::Ask(request) | Step::AskOnce(request) => {
+                Step::Ask(request) | Step::AskOnce(request, _) => {
                     removal.on_end(life.world.ask(&request));
                 }
                 Step::TellBase(_) => unreachable!("a mark tells no base"),
@@ -523,7 +548,7 @@ fn a_takeover_has_its_bounds() {
     life.settle();
     life.stop();
     let mut removal = Removal::new(OTHER, Some(VOLUME), Goal::Mark(GRACE));
-    while let Step::Ask(request) | Step::AskOnce(request) = removal.step() {
+    while let Step::Ask(request) | Step::AskOnce(request, _) = removal.step() {
         removal.on_end(life.world.ask(&request));
     }
     life.world.disks = disks;
@@ -586,7 +611,7 @@ fn clones_keep_their_base() {
         let mut removal = Removal::new(NODE, Some(VOLUME), Goal::Remove(GRACE));
         let end = loop {
             match removal.step() {
-                Step::Ask(request) | Step::AskOnce(request) => {
+                Step::Ask(request) | Step::AskOnce(request, _) => {
                     removal.on_end(store.perform(&request));
                 }
                 Step::TellBase(base) => {

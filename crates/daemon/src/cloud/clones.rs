@@ -99,6 +99,13 @@ impl CloudHomes {
         asked.unwrap_or_else(End::Failed)
     }
 
+    /// Performs a request once, after a pause.
+    pub(super) fn attempt_after(&self, store: &Store, request: Request, pause: Duration) -> End {
+        let (runtime, store) = (self.runtime.clone(), store.clone());
+        let asked = on_thread(move || runtime.block_on(store.perform_after(request, pause)));
+        asked.unwrap_or_else(End::Failed)
+    }
+
     fn found(&self, store: &Store) -> Result<Found, Fault> {
         let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
         let damaged = || Fault {

@@ -70,7 +70,9 @@ impl CloudHomes {
         loop {
             match removal.step() {
                 Step::Ask(request) => removal.on_end(self.insist(store, request)),
-                Step::AskOnce(request) => removal.on_end(self.attempt(store, request, 1)),
+                Step::AskOnce(request, pause) => {
+                    removal.on_end(self.attempt_after(store, request, pause));
+                }
                 Step::TellBase(base) => {
                     let is_told = store.beside(&base.url).is_ok_and(|beside| {
                         self.unmark(&base.url, &base.snapshot, store.url(), &beside)
