@@ -34,6 +34,10 @@ const READS_MAX: usize = 64;
 /// Segment headers that cannot be read before the device counts as failed.
 const FAILURES_MAX: usize = 1024;
 
+/// Sequence numbers that are passed over where segments are dark: more than a node gives out in a
+/// year at 30,000 a second, and few enough for millions of such starts.
+const UNSEEN_SEQS: u64 = 1 << 40;
+
 /// A record found, and where its data lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
@@ -170,7 +174,7 @@ pub(super) fn open(
     let replayed = replay(&mut scan);
     let mut recovered = core::mem::take(&mut scan.recovered);
     recovered.seq_next = seq_next;
-    seqs.raise(recovered.seq_next);
+    seqs.raise(scan.seq_next_unseen(seq_next));
     let entries = replayed.winners.iter().map(|winner| RecoveredEntry {
         slot: winner.slot,
         key: winner.key,
@@ -512,10 +516,12 @@ impl<'a> Scan<'a> {
             // One that was in flight prevails over the checkpoint that began meanwhile.
             self.damage(info, Seq(name.seq).max(self.trailer.seq))?;
         }
-        for index in core::mem::take(&mut self.dark) {
+        for index in self.dark.clone() {
             let info = self.corrupt(self.geometry.segment_first(index), "segment header", (0, 0));
-            let upto = Seq(self.seq_next()?.0 - 1);
-            self.damage(info, upto)?;
+            // What it holds may be newer than all that was found, in the NVM level, too.
+            self.damage(info, SEQ_MAX)?;
+            // Nor is it opened before a checkpoint says what is lost: it is the proof of that.
+            self.scanned.insert(index);
         }
         if newest > self.trailer.seq.0 {
             let other = self.geometry.checkpoint_first(1 - self.area);
@@ -591,6 +597,13 @@ impl<'a> Scan<'a> {
             });
         }
         Ok(Seq(highest + 1))
+    }
+
+    /// Above what segments hold, too, of which nothing could be read: some day it may be, and must
+    /// not outrank what is written from now on.
+    fn seq_next_unseen(&self, seq_next: Seq) -> Seq {
+        let unseen = if self.dark.is_empty() { 0 } else { UNSEEN_SEQS };
+        Seq(seq_next.0.saturating_add(unseen).min(SEQ_MAX.0))
     }
 
     /// Bytes written since the checkpoint began, its own included.
