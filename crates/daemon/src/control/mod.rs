@@ -24,6 +24,7 @@ mod places;
 mod recording;
 mod removal;
 mod request;
+mod saving;
 mod snapshots;
 mod take;
 mod totals;
@@ -208,6 +209,8 @@ pub struct Control {
     totals: std::sync::Mutex<ClassTotals>,
     /// Held by the one change that is under way.
     change: turn::Changes,
+    /// Writes of the catalog.
+    saving: saving::Saving,
     recording: Mutex<Option<recording::Recording>>,
     /// The sockets for virtual machines, which follow the view; set once, where they are on.
     doors: OnceLock<GuestDoors>,
@@ -244,6 +247,7 @@ impl Control {
             healths,
             totals,
             change,
+            saving: saving::Saving::default(),
             recording,
             doors,
             devices,
@@ -407,27 +411,6 @@ impl Control {
             }
         }
         Ok(())
-    }
-
-    /// Saves the catalog of `view` and makes it the node's view; not once the node has stopped.
-    async fn publish(&self, view: View) -> Result<(), Report> {
-        self.change.check_running("cannot save the catalog")?;
-        let dir = self.facts.dir.clone();
-        let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
-        let view = saving.await.expect("saving a catalog does not panic")?;
-        self.take_effect(view).await;
-        Ok(())
-    }
-
-    /// Makes a view whose catalog is saved the node's view, and has shards follow it.
-    async fn take_effect(&self, view: View) {
-        self.change.set_unsaved(false);
-        let before = self.view();
-        // Before limits: what they hold is not let go by the change that forbids it.
-        self.tell_read_only(&view, &before).await;
-        self.tell_limits(&view, Some(&before)).await;
-        self.show(view);
-        self.cut_strangers().await;
     }
 
     /// Refuses what the devices cannot keep.

@@ -16,7 +16,7 @@
 use super::turn::LongChange;
 use super::volumes::{being_deleted, within};
 use super::{Command, Control, View, report};
-use crate::catalog::{Catalog, VolumeRecord};
+use crate::catalog::VolumeRecord;
 use crate::config::Name;
 use crate::error::Report;
 use layby_cloud::Order;
@@ -28,9 +28,6 @@ use tokio::sync::MutexGuard;
 /// How long what is in flight of a volume in a store may take to end, and its thread to say how
 /// much of it is not in the store.
 pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(30);
-
-/// A view whose catalog is on the disk, beside that of the node.
-pub(super) struct Staged(View);
 
 /// A volume that shards are to let go of.
 pub(super) struct Removal<'a> {
@@ -208,26 +205,6 @@ impl Control {
             let remove = |answer| Command::RemoveVolume { volume, discard, answer };
             self.ask(shard, remove).await?;
         }
-        Ok(())
-    }
-
-    /// Writes the catalog of `view` beside the node's. The caller holds the node's change until the
-    /// catalog gets its name, or does not.
-    pub(super) async fn stage(&self, view: View) -> Result<Staged, Report> {
-        self.change.check_running("cannot save the catalog")?;
-        let dir = self.facts.dir.clone();
-        let staging = tokio::task::spawn_blocking(move || view.catalog.stage(&dir).map(|()| view));
-        staging.await.expect("saving a catalog does not panic").map(Staged)
-    }
-
-    /// Gives a staged catalog its name, and makes its view the node's; not once the node has
-    /// stopped.
-    pub(super) async fn publish_staged(&self, Staged(view): Staged) -> Result<(), Report> {
-        self.change.check_running("cannot save the catalog")?;
-        let dir = self.facts.dir.clone();
-        let saving = tokio::task::spawn_blocking(move || Catalog::publish_staged(&dir));
-        saving.await.expect("saving a catalog does not panic")?;
-        self.take_effect(view).await;
         Ok(())
     }
 

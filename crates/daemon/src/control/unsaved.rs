@@ -5,7 +5,7 @@
 //! Invariant: what a report says of the volume is so. Cost: a command per shard of the volume.
 //! Not for: what shards refuse; see `wide`.
 
-use super::removal::Staged;
+use super::saving::Staged;
 use super::volumes::within;
 use super::{Control, View};
 use crate::catalog::VolumeRecord;
@@ -28,6 +28,7 @@ impl Control {
         self.change.set_unsaved(true);
         self.tell_limits(&view, Some(&self.view())).await;
         self.show(view);
+        self.saving.took_effect().await;
         Err(unsaved)
     }
 
@@ -39,6 +40,7 @@ impl Control {
 
     /// Saves what the catalog lacks as the node stops. The caller holds the node's change.
     pub(super) async fn save_last(&self) {
+        self.end_saving().await;
         let view = self.with_waited();
         if view.catalog == self.view().catalog && !self.change.is_unsaved() {
             return;

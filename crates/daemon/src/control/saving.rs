@@ -1,0 +1,160 @@
+//! Writes of the node's catalog, one at a time and in the order in which they were requested.
+//!
+//! How: a write runs on a thread that may wait, and owns the turn until it has ended, also where
+//! the task that requested it has been aborted meanwhile: the node's stop aborts background tasks.
+//! Invariant: no two writes use the temporary files at once. A view that was saved and has not
+//! taken effect is kept for the stop.
+//! Cost: a copy of the view per write. Not for: what a write contains; see `Catalog`.
+
+use super::{Control, View};
+use crate::catalog::Catalog;
+use crate::error::Report;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// The turn of writes, and the view that was saved last as long as it has not taken effect.
+#[derive(Clone, Default)]
+pub(super) struct Saving(Arc<Mutex<Option<View>>>);
+
+/// A view whose catalog is written beside the node's, and takes its place next. The caller holds
+/// the node's change until then.
+pub(super) struct Staged(View);
+
+impl Saving {
+    /// Carries out `write` once every earlier write has ended; it says which view it saved.
+    async fn write<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&mut Option<View>) -> Result<T, Report> + Send + 'static,
+    ) -> Result<T, Report> {
+        // Before the thread, since threads may begin in any order.
+        let mut turn = Arc::clone(&self.0).lock_owned().await;
+        let writing = tokio::task::spawn_blocking(move || write(&mut turn));
+        writing.await.expect("saving a catalog does not panic")
+    }
+
+    /// The node's view is newer than all that was saved, or the same.
+    pub(super) async fn took_effect(&self) {
+        *self.0.lock().await = None;
+    }
+}
+
+impl Control {
+    /// Saves the catalog of `view` and makes it the node's view; not once the node has stopped.
+    pub(super) async fn publish(&self, view: View) -> Result<(), Report> {
+        self.change.check_running("cannot save the catalog")?;
+        let dir = self.facts.dir.clone();
+        let write = move |saved: &mut Option<View>| {
+            view.catalog.save(&dir)?;
+            *saved = Some(view.clone());
+            Ok(view)
+        };
+        let view = self.saving.write(write).await?;
+        self.take_effect(view).await;
+        Ok(())
+    }
+
+    /// Writes the catalog of `view` beside the node's. The caller holds the node's change until the
+    /// catalog gets its name, or does not.
+    pub(super) async fn stage(&self, view: View) -> Result<Staged, Report> {
+        self.change.check_running("cannot save the catalog")?;
+        let dir = self.facts.dir.clone();
+        let write = move |_: &mut Option<View>| view.catalog.stage(&dir).map(|()| Staged(view));
+        self.saving.write(write).await
+    }
+
+    /// Gives a staged catalog its name, and makes its view the node's; not once the node has
+    /// stopped.
+    pub(super) async fn publish_staged(&self, Staged(view): Staged) -> Result<(), Report> {
+        self.change.check_running("cannot save the catalog")?;
+        let dir = self.facts.dir.clone();
+        let write = move |saved: &mut Option<View>| {
+            Catalog::publish_staged(&dir)?;
+            *saved = Some(view.clone());
+            Ok(view)
+        };
+        let view = self.saving.write(write).await?;
+        self.take_effect(view).await;
+        Ok(())
+    }
+
+    /// Makes a view whose catalog is saved the node's view, and has shards follow it.
+    pub(super) async fn take_effect(&self, view: View) {
+        self.change.set_unsaved(false);
+        let before = self.view();
+        // Before limits: what they hold is not let go by the change that forbids it.
+        self.tell_read_only(&view, &before).await;
+        self.tell_limits(&view, Some(&before)).await;
+        self.show(view);
+        self.saving.took_effect().await;
+        self.cut_strangers().await;
+    }
+
+    /// Waits for the write that an aborted task left behind, and has its view take effect: it is
+    /// the catalog's, and what is saved next contains it. The caller holds the node's change.
+    pub(super) async fn end_saving(&self) {
+        let left = self.saving.0.lock().await.clone();
+        if let Some(saved) = left {
+            self.take_effect(saved).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalog::{Catalog, last};
+    use crate::control::View;
+    use crate::control::tests::MockNode;
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    /// Whether a future waits after it was polled once.
+    async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
+        std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+    }
+
+    /// A node whose background task is aborted while its write waits for a thread, and that stops
+    /// then.
+    async fn stop_beside_a_save(threads: usize, is_unsaved: bool) {
+        let node = MockNode::new("");
+        let control = &node.control;
+        let mut busy = Vec::new();
+        for _ in 0..threads {
+            let (go, gone) = std::sync::mpsc::channel::<()>();
+            busy.push(go);
+            tokio::task::spawn_blocking(move || gone.recv().is_err());
+        }
+        let mut view = View::clone(&control.view());
+        view.catalog.volume_id_next += 1;
+        let next = view.catalog.volume_id_next;
+        {
+            let change = control.change.lock().await;
+            let mut aborted = std::pin::pin!(control.publish(view));
+            assert!(waits(aborted.as_mut()).await, "no thread is free");
+            drop(change);
+        }
+        control.change.set_unsaved(is_unsaved);
+        let mut stopping = std::pin::pin!(control.stop());
+        assert!(waits(stopping.as_mut()).await, "the stop does not wait for the write");
+        drop(busy);
+        stopping.await.expect("shards answer");
+        last::check(node.dir.path()).expect("the catalog is the one that was written last");
+        let saved = Catalog::load(node.dir.path()).expect("it is whole").expect("it is there");
+        assert_eq!(saved.volume_id_next, next, "an older view was saved last");
+        assert_eq!(control.view().catalog, saved);
+    }
+
+    /// Goal: a stop waits for the write of a task that was aborted, and what it saves itself is not
+    /// older; the next start finds the catalog that was written last. Method: all threads that may
+    /// wait are busy while a task saves, is aborted, and the node stops, with something to save and
+    /// with nothing; then they become free. One thread, and several, on which writes could overlap.
+    #[test]
+    fn a_stop_ends_the_writes_of_aborted_tasks() {
+        for (threads, round) in [1, 2, 4].into_iter().flat_map(|n| (0..4).map(move |r| (n, r))) {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().max_blocking_threads(threads).build();
+            let runtime = runtime.expect("a runtime");
+            runtime.block_on(stop_beside_a_save(threads, round % 2 == 0));
+        }
+    }
+}
