@@ -1,7 +1,8 @@
 //! Volumes that the node cannot serve now, and why.
 //!
 //! How: a start that cannot have a volume's home serves the others. Of one in an object store, a
-//! task tries again at growing intervals and has the volume served as soon as it can be. One whose
+//! task tries again at growing intervals and has the volume served as soon as it can be; so it does
+//! with one that could not be taken while the node runs. One whose
 //! file or device cannot be opened is with its shard all the same, which keeps what the levels hold
 //! of it, and waits for a later start, as do volumes that wait for a lost level.
 //! Invariant: what the node keeps of such a volume stays as it is, no client reaches it, and who
@@ -13,12 +14,15 @@
 //! starts.
 
 use super::volumes::set_phase;
-use super::{Control, View, report};
+use super::{Control, View, finish_take, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Rest before a volume is tried again, at first; it doubles.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -134,43 +138,67 @@ impl View {
     }
 }
 
-/// Tries to serve the volumes that a start left out, until all are served or gone.
+/// What the attempts to serve volumes share that are not served.
+#[derive(Default)]
+pub(super) struct Absences {
+    /// Held while such a volume is tried, or goes.
+    pub(super) turn: Mutex<()>,
+    /// A volume was added that is to be tried.
+    pub(super) added: Notify,
+}
+
+/// Tries to serve the volumes that a start left out, and those that are added later; never ends.
 pub(crate) async fn attend_absent(control: Arc<Control>) {
-    let mut rest = RETRY_MIN;
+    let added = || control.absences.added.notified();
+    let (mut rest, mut takes) = (RETRY_MIN, JoinSet::new());
     loop {
-        let view = control.view();
-        let tried = view.absent.iter().filter(|(_, absence)| absence.is_tried());
-        let names: Vec<Name> = tried.map(|(name, _)| name.clone()).collect();
-        if names.is_empty() {
-            return;
+        if !control.view().absent.values().any(Absence::is_tried) {
+            added().await;
+            rest = RETRY_MIN;
         }
         // Nothing tells that a key, a folder or a store is back but trying.
-        tokio::time::sleep(rest).await;
-        rest = rest.saturating_mul(2).min(RETRY_MAX);
+        let due = Instant::now() + rest;
+        rest = tokio::select! {
+            () = tokio::time::sleep_until(due) => rest.saturating_mul(2).min(RETRY_MAX),
+            () = added() => {
+                tokio::time::sleep_until(due.min(Instant::now() + RETRY_MIN)).await;
+                RETRY_MIN.saturating_mul(2)
+            }
+        };
+        let view = control.view();
+        let tried = view.absent.iter().filter(|(_, absence)| absence.is_tried());
         // At once, since each may wait for its key first. They end with this task.
-        let mut trying = tokio::task::JoinSet::new();
-        for name in names {
+        let mut trying = JoinSet::new();
+        for name in tried.map(|(name, _)| name.clone()) {
             let control = Arc::clone(&control);
-            trying.spawn(async move { control.try_absent(&name).await });
+            trying.spawn(async move { control.try_absent(&name).await.then_some(name) });
         }
-        trying.join_all().await;
+        for name in trying.join_all().await.into_iter().flatten() {
+            takes.spawn(finish_take(Arc::clone(&control), name));
+        }
+        while takes.try_join_next().is_some() {}
     }
 }
 
 impl Control {
-    /// Tries to serve a volume once, and keeps what failed.
-    async fn try_absent(&self, name: &Name) {
-        let Some(record) = self.view().catalog.volumes.get(name).cloned() else { return };
+    /// Tries to serve a volume once, and keeps what failed. Whether it is served now.
+    async fn try_absent(&self, name: &Name) -> bool {
+        let Some(record) = self.view().catalog.volumes.get(name).cloned() else { return false };
         let waiting = record.clone();
         self.at_homes(move |homes| homes.fetch_key(&waiting)).await;
         let tried = self.serve_absent(name).await;
         self.facts.homes.drop_key(&record);
         match tried {
-            Ok(true) => tracing::info!(%name, "a volume that was not served is served now"),
-            Ok(false) => {}
+            Ok(is_served) => {
+                if is_served {
+                    tracing::info!(%name, "a volume that was not served is served now");
+                }
+                is_served
+            }
             Err(refused) => {
                 tracing::warn!(%name, cause = refused.cause, "{}; tried again", refused.error);
                 self.say_absent(name, refused).await;
+                false
             }
         }
     }
@@ -178,7 +206,7 @@ impl Control {
     /// Serves a volume that is not served yet; false where there is none of the name any more.
     async fn serve_absent(&self, name: &Name) -> Result<bool, Report> {
         let error = format!("cannot serve volume `{name}`");
-        let _turn = self.absent_turn.lock().await;
+        let _turn = self.absences.turn.lock().await;
         let Some(record) = self.with_new_number(name, &error).await? else { return Ok(false) };
         let plans = self.plan_volume(&self.view(), name, &record).await?;
         let _change = self.change.lock().await;

@@ -186,7 +186,7 @@ impl Control {
         if let Some(record) = self.waits_for_files(name).await {
             return self.accept_lost_files(name, &record, &error).await.map(|()| 0);
         }
-        let _turn = self.absent_turn.lock().await;
+        let _turn = self.absences.turn.lock().await;
         let _change = self.change.lock().await;
         let mut view = View::clone(&self.view());
         if !view.absence(name).is_some_and(super::Absence::is_held) {

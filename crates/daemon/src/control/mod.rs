@@ -222,8 +222,8 @@ pub struct Control {
     turns: wide::Turns,
     /// Deleted volumes that can come back or are not all gone.
     deletions: deletion::Deletions,
-    /// Held while a volume that is not served is tried, or goes.
-    absent_turn: Mutex<()>,
+    /// Volumes that are not served, and are tried.
+    absences: absent::Absences,
 }
 
 impl Control {
@@ -254,7 +254,7 @@ impl Control {
             clients: Clients::default(),
             turns,
             deletions,
-            absent_turn: Mutex::default(),
+            absences: absent::Absences::default(),
         };
         control.follow_classes(&control.view());
         control

@@ -61,7 +61,7 @@ impl Control {
     }
 
     /// A volume that the node knew and could not take now stays in its list, with its settings: it
-    /// is tried again, by a start at the latest. What the caller hears.
+    /// is tried again, soon and by each start. What the caller hears.
     pub(super) async fn keep_to_take(
         &self,
         name: &Name,
@@ -77,7 +77,10 @@ impl Control {
         view.absent.insert(name.clone(), Absence::new(refused.clone(), &record));
         view.catalog.volumes.insert(name.clone(), record);
         match self.publish(view).await {
-            Ok(()) => refused,
+            Ok(()) => {
+                self.absences.added.notify_one();
+                refused
+            }
             Err(unsaved) => refused.state(format!(
                 "the volume is in the list no more: {}; `layby volume create --take` takes it",
                 unsaved.cause
@@ -295,8 +298,8 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::config::{KeySource, UplinkConfig};
-    use crate::control::Authority;
     use crate::control::tests::MockNode;
+    use crate::control::{Authority, attend_absent};
     use crate::homes::RemoteHomes;
     use crate::homes::tests::Opener;
     use layby_cloud::{Watch, uplink::Uplink};
@@ -402,5 +405,37 @@ mod tests {
         owner.refuses.store(false, Ordering::Relaxed);
         take(&node).await.expect("there is room again");
         assert!(node.control.view().absence(&name).is_none());
+    }
+
+    /// Goal: a volume that could not be taken is tried again though the start served all, soon and
+    /// each time. Method: paused time; twice, a volume that is taken again while nothing can be
+    /// made for it, beside the task of volumes that are not served; then there is room.
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_cannot_be_taken_is_tried_again() {
+        const SOON: Duration = Duration::from_secs(10);
+        let dir = TempDir::new().expect("a temporary directory");
+        let owner = owner(&dir);
+        let node = MockNode::with_homes(dir, "", Some(owner.clone()));
+        let attending = tokio::spawn(attend_absent(Arc::clone(&node.control)));
+        tokio::task::yield_now().await;
+        take(&node).await.expect("the other node has it");
+        let name: Name = "far".parse().expect("a good name");
+        let is_absent = || node.control.view().absence(&name).is_some();
+        for _ in 0..2 {
+            owner.refuses.store(true, Ordering::Relaxed);
+            take(&node).await.expect_err("nothing can be made");
+            assert!(is_absent());
+            owner.refuses.store(false, Ordering::Relaxed);
+            let serving = async {
+                while is_absent() {
+                    // Of paused time, which passes once nothing else is to be done.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            let served = tokio::time::timeout(SOON, serving).await;
+            served.expect("nothing tries it again");
+            assert_eq!(node.control.view().catalog.volumes["far"].phase, VolumePhase::Ready);
+        }
+        attending.abort();
     }
 }

@@ -762,7 +762,7 @@ async fn a_shrink_holds_up_no_creation_of_its_name() {
         causes.push(refused);
     }
     assert!(causes.iter().all(|case| matches!(case, Ok((true, _)))), "{causes:?}");
-    assert!(node.control.absent_turn.try_lock().is_ok(), "other volumes may be tried");
+    assert!(node.control.absences.turn.try_lock().is_ok(), "other volumes may be tried");
     let (_, answer) = node.shards[1].state().held.remove(0);
     answer(Ok(()));
     shrinking.await.expect("no panic").expect("it shrinks");

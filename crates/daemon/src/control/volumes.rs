@@ -102,7 +102,7 @@ impl Control {
         error: &str,
     ) -> Result<bool, Report> {
         let _turn = match request.take {
-            true => Some(self.absent_turn.lock().await),
+            true => Some(self.absences.turn.lock().await),
             false => None,
         };
         // Before the turn: a store may be silent for minutes. What is not there any more when the
@@ -399,7 +399,7 @@ impl Control {
     /// Deletes a volume, and says what became of it.
     async fn delete(&self, name: &Name, data: DeleteData, error: &str) -> Result<Deleted, Report> {
         let _turn = match self.view().absence(name) {
-            Some(_) => Some(self.absent_turn.lock().await),
+            Some(_) => Some(self.absences.turn.lock().await),
             None => None,
         };
         let change = self.turn_of_deletion(name, data).await;
