@@ -2,7 +2,7 @@
 //!
 //! How: a table without a volume makes one, an edited table changes its volume. A volume that was
 //! never made follows its table, or goes with it; one that was deleted while its table was there
-//! stays deleted until that is edited.
+//! stays deleted until that is edited. So does a class, until a volume's table uses it.
 //! Invariant: what was served is never made anew, and its size never shrinks here; no start fails
 //! for a volume that was deleted.
 //! Cost: runs once per start. Not for: files, which are made when the catalog is saved; see
@@ -49,15 +49,32 @@ pub(super) fn declare_volumes(
                 continue;
             }
             update_volume(config, view, name, declared)?;
+            let class = view.catalog.volumes[name].class.clone();
+            restore_class(config, view, &class, notes);
             configure(view, name, declared);
         } else {
             let error = format!("cannot create volume `{name}` of the configuration");
             let is_begun = has_file(&begun, name);
+            restore_class(config, view, &declared.class, notes);
             add_to_view(view, &config.dir, name, (declared, is_begun), &error)?;
             configure(view, name, declared);
         }
     }
     Ok(begun)
+}
+
+/// A class that a command deleted comes back where a volume of the configuration uses it again: its
+/// table is there, and counts.
+fn restore_class(config: &Config, view: &mut View, class: &Name, notes: &mut Vec<String>) {
+    if view.class(class.as_str()).is_some() {
+        return;
+    }
+    let Some(table) = config.classes.iter().find(|(known, _)| known == class) else { return };
+    view.classes.push(Some(table.clone()));
+    view.catalog.classes.remove(class);
+    notes.push(format!(
+        "class `{class}` was deleted, and is there again: a volume of the edited file uses it"
+    ));
 }
 
 /// Whether an earlier start began to make the file of a volume's name.
@@ -256,7 +273,7 @@ mod tests {
     use crate::catalog::{Catalog, VolumePhase};
     use crate::config::{Config, Name, Overrides};
     use crate::control::tests::MockNode;
-    use crate::control::{DeleteData, UndeleteRequest};
+    use crate::control::{DeleteData, UndeleteRequest, VolumePatch};
     use crate::error::Report;
     use crate::homes::Homes;
     use tempfile::TempDir;
@@ -369,6 +386,37 @@ mod tests {
             assert!(node.control.view().catalog.unwanted.is_empty());
             let again = node.control.volume_undelete(&name("a"), UndeleteRequest::default()).await;
             assert!(again.is_err(), "files do not come back");
+        }
+    }
+
+    /// Goal: a class that was deleted by a command comes back once an edit of the file has a volume
+    /// use it, and holds up no start; until then it stays deleted. Method: a class of the file and
+    /// its volume, which a command moves to another class; the class is deleted; starts with the
+    /// same text, with a new volume of the class, and with the class of a volume edited.
+    #[tokio::test]
+    async fn a_class_that_is_used_again_comes_back() {
+        const CLASS: &str = "[class.video]\nrank = 5\n";
+        let first = format!("{A}{B}{CLASS}").replace("no/such/folder\"", "b\"\nclass = \"video\"");
+        let whole = format!("{SMALL}{first}");
+        let node = MockNode::new(&whole);
+        let class = Some(name("normal"));
+        let patch = VolumePatch { class, ..VolumePatch::default() };
+        node.control.volume_set(&name("b"), patch).await.expect("it is there");
+        node.control.class_delete(&name("video")).await.expect("no volume uses it");
+        let node = node.restart(&whole);
+        assert!(node.control.view().class("video").is_none(), "nothing was edited");
+        let catalog = node.control.view().catalog.clone();
+        let added = format!("{first}[volume.c]\nsize = \"1MiB\"\nclass = \"video\"\n");
+        let edited = first.replace("[volume.a]\n", "[volume.a]\nclass = \"video\"\n");
+        for (text, volume) in [(added, "c"), (edited, "a")] {
+            let started = prepared(&node.dir, &text, Some(catalog.clone()));
+            let started = started.unwrap_or_else(|report| panic!("{volume}: {report}"));
+            let view = started.view;
+            assert_eq!(view.catalog.volumes[volume].class, name("video"));
+            assert_eq!(view.class("video").map(|(_, class)| class.rank), Some(5));
+            assert!(!view.catalog.classes.contains_key("video"), "the file counts");
+            let notes = started.notes;
+            assert!(notes.iter().any(|note| note.contains("class `video`")), "{notes:?}");
         }
     }
 }
