@@ -3,7 +3,7 @@
 //! How: `arguments` describes the words, `commands` carries them out through the daemon's node or
 //! its control client, `output` is the only place that prints.
 //! Invariant: a failure is printed as a report on standard error and decides the exit code; a
-//! closed pipe ends the program quietly.
+//! closed pipe ends the program quietly, unless the command found something wrong.
 //! Not for: deciding anything about data; the node does.
 #![forbid(unsafe_code)]
 
@@ -95,6 +95,8 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use layby_daemon::catalog::{Catalog, LevelRecord, NodeId};
+    use layby_daemon::config::{Kind, Size};
 
     fn refusal(line: &str) -> Report {
         let words = std::iter::once("layby").chain(line.split_whitespace());
@@ -136,6 +138,39 @@ mod tests {
             assert_eq!(report.kind.exit_code(), 2, "{report}");
             assert!(report.cause.contains(word), "{line}: {report}");
             assert!(!report.cause.contains("Usage"), "{line}: {report}");
+        }
+    }
+
+    /// What becomes of a line of words where the answer's reader has gone.
+    fn unread(line: &str) -> Result<(), Failure> {
+        let words = std::iter::once("layby").chain(line.split_whitespace());
+        let words = Layby::try_parse_from(words).unwrap_or_else(|wrong| panic!("{wrong}"));
+        run(words.command, &mut output::tests::output(std::io::ErrorKind::BrokenPipe))
+    }
+
+    /// Goal: a closed pipe hides no damage and costs no file that was to be written, for people and
+    /// for scripts. Method: the check of a node whose level is gone, a probe with a description.
+    #[test]
+    fn a_closed_pipe_changes_no_verdict() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let name = "ssd".parse().expect("a good name");
+        let (kind, size, path) = (Kind::Ssd, Size(64 << 20), Some("gone".into()));
+        let level = LevelRecord { name, kind, size, path, segment: None };
+        let node = NodeId::draw().expect("chance");
+        let catalog = Catalog { is_started: true, ..Catalog::new(node, 4096, 1, vec![level]) };
+        catalog.save(dir.path()).expect("a writable directory");
+        let (dir, file) = (dir.path().display(), dir.path().join("file"));
+        std::fs::write(&file, vec![1; 4 << 20]).expect("a writable directory");
+        for json in ["", " --json"] {
+            match unread(&format!("check --dir {dir}{json}")) {
+                Err(Failure::Report(report)) => assert_eq!(report.kind.exit_code(), 3, "{report}"),
+                other => panic!("the node is not sound: {other:?}"),
+            }
+            let out = format!("{dir}/{}.toml", json.trim());
+            let probe = format!("probe {} --seconds 0.001 --out {out}{json}", file.display());
+            let probed = unread(&probe);
+            assert!(matches!(probed, Err(Failure::PipeClosed)), "{probed:?}");
+            assert!(std::fs::exists(out).expect("a readable directory"), "nothing was written");
         }
     }
 }

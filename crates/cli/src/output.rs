@@ -93,6 +93,15 @@ impl Output {
     }
 }
 
+/// The end of a command that finds out whether something is sound: what is wrong decides, also
+/// where the answer could not be written or its reader has gone.
+///
+/// # Errors
+/// What is wrong, or else why the answer could not be written.
+pub(crate) fn verdict(wrong: Option<Report>, shown: Result<(), Failure>) -> Result<(), Failure> {
+    wrong.map_or(shown, |report| Err(report.into()))
+}
+
 /// Says on standard error what a command waits for; that it may be lost stops nothing.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
@@ -146,7 +155,7 @@ pub(crate) fn micros(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     struct Broken(ErrorKind);
@@ -160,7 +169,8 @@ mod tests {
         }
     }
 
-    fn output(kind: ErrorKind) -> Output {
+    /// One that cannot be written, for this reason.
+    pub(crate) fn output(kind: ErrorKind) -> Output {
         let reports = Box::new(Broken(kind));
         Output { answers: Box::new(Broken(kind)), reports, is_terminal: (false, false) }
     }
@@ -171,6 +181,21 @@ mod tests {
         assert!(matches!(output(ErrorKind::BrokenPipe).line("x"), Err(Failure::PipeClosed)));
         let full = output(ErrorKind::StorageFull).line("x");
         assert!(matches!(full, Err(Failure::Report(report)) if report.kind == ReportKind::Full));
+    }
+
+    /// Goal: what is wrong with the data decides a command's end, whatever became of its answer.
+    /// Method: answers that were written, whose pipe was closed, and for which there was no room.
+    #[test]
+    fn the_verdict_outlives_the_answer() {
+        let unsound = || Some(Report::new(ReportKind::Corrupt, "it is damaged"));
+        let written = || Output { answers: Box::new(std::io::sink()), ..output(ErrorKind::Other) };
+        for kind in [None, Some(ErrorKind::BrokenPipe), Some(ErrorKind::StorageFull)] {
+            let mut output = kind.map_or_else(written, output);
+            let ended = verdict(unsound(), output.line("x"));
+            let is_told = |report: &Report| report.kind == ReportKind::Corrupt;
+            assert!(matches!(ended, Err(Failure::Report(r)) if is_told(&r)), "{kind:?}");
+            assert_eq!(verdict(None, output.line("x")).is_ok(), kind.is_none());
+        }
     }
 
     /// Goal: every number has a unit and few digits. Method: one of each size.

@@ -136,20 +136,16 @@ pub(crate) fn run(arguments: &ProbeArguments, output: &mut Output) -> Result<(),
     let probed = measure(arguments, output)?;
     let answer = ProbeAnswer::new(arguments, &probed);
     let text = answer.toml(arguments);
-    if arguments.json {
-        output.json(&answer)?;
-    } else {
-        answer.show(output)?;
-    }
-    match file {
-        Some(file) => {
-            let path = file.finish(&text)?;
-            if arguments.json {
-                return Ok(());
-            }
-            output.line(&format!("\ndescription: `{}`", path.display()))
-        }
-        None if arguments.json => Ok(()),
+    let shown = match arguments.json {
+        true => output.json(&answer),
+        false => answer.show(output),
+    };
+    // Also where the answer's reader has gone.
+    let path = file.map(|file| file.finish(&text)).transpose()?;
+    shown?;
+    match path {
+        _ if arguments.json => Ok(()),
+        Some(path) => output.line(&format!("\ndescription: `{}`", path.display())),
         None => output.line(&format!("\n{}", text.trim_end())),
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::arguments::NodeArguments;
 use crate::commands::{ask, interrupted, node_client, runtime};
-use crate::output::{Failure, Output, note};
+use crate::output::{Failure, Output, note, verdict};
 use crate::trace::{TargetArguments, check_absent, target_format, unwritten};
 use clap::{Args, Subcommand};
 use layby_daemon::client::ControlClient;
@@ -163,14 +163,11 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
         missing_seconds: lost.as_ref().map(|(_, silent)| silent.as_secs_f64()),
         volumes: volumes.collect(),
     };
-    match arguments.node.json {
-        true => output.json(&answer)?,
-        false => show_recorded(&answer, output)?,
-    }
-    match lost {
-        None => Ok(()),
-        Some((cause, silent)) => Err(cause.state(lost_state(silent)).into()),
-    }
+    let shown = match arguments.node.json {
+        true => output.json(&answer),
+        false => show_recorded(&answer, output),
+    };
+    verdict(lost.map(|(cause, silent)| cause.state(lost_state(silent))), shown)
 }
 
 fn show_recorded(recorded: &RecordedAnswer, output: &mut Output) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! `layby check`: what lies on disk, verified without a node.
 
 use crate::arguments::CheckArguments;
-use crate::output::{Failure, Output, bytes, table};
+use crate::output::{Failure, Output, bytes, table, verdict};
 use layby_daemon::check::{BackingFinding, CheckAnswer, Depth, check as check_node};
 use layby_daemon::error::{Report, ReportKind};
 
@@ -12,12 +12,11 @@ pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(
         snapshot: arguments.snapshot.clone(),
     };
     let answer = check_node(&arguments.dir, &depth)?;
-    if arguments.json {
-        output.json(&answer)?;
-    } else {
-        show(&answer, depth.backing, output)?;
-    }
-    if answer.is_sound { Ok(()) } else { Err(unsound(arguments, &answer).into()) }
+    let shown = match arguments.json {
+        true => output.json(&answer),
+        false => show(&answer, depth.backing, output),
+    };
+    verdict((!answer.is_sound).then(|| unsound(arguments, &answer)), shown)
 }
 
 fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), Failure> {

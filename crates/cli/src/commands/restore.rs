@@ -5,7 +5,7 @@
 //! Cost: nothing beside the reading.
 
 use crate::arguments::RestoreArguments;
-use crate::output::{Failure, Output, bytes, note};
+use crate::output::{Failure, Output, bytes, note, verdict};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::config::Name;
 use layby_daemon::error::{Report, ReportKind};
@@ -39,12 +39,11 @@ pub(crate) fn restore(arguments: &RestoreArguments, output: &mut Output) -> Resu
     };
     let answer = restore_volume(source, arguments.file.as_deref(), &mut progress)?;
     bar.finish_and_clear();
-    if arguments.json {
-        output.json(&answer)?;
-    } else {
-        show(arguments, &answer, output)?;
-    }
-    if answer.damaged.is_empty() { Ok(()) } else { Err(unsound(arguments, &answer).into()) }
+    let shown = match arguments.json {
+        true => output.json(&answer),
+        false => show(arguments, &answer, output),
+    };
+    verdict((!answer.damaged.is_empty()).then(|| unsound(arguments, &answer)), shown)
 }
 
 fn show(

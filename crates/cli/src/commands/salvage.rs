@@ -5,7 +5,7 @@
 //! Cost: nothing beside the reading.
 
 use crate::arguments::SalvageArguments;
-use crate::output::{Failure, Output, bytes};
+use crate::output::{Failure, Output, bytes, verdict};
 use layby_daemon::config::{Config, Overrides};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::salvage::{SalvageAnswer, salvage as save};
@@ -15,11 +15,11 @@ pub(crate) fn salvage(arguments: &SalvageArguments, output: &mut Output) -> Resu
     let config = arguments.config.clone();
     let config = Config::load(&Overrides { dir, config, ..Overrides::default() })?;
     let answer = save(&config, &arguments.name, arguments.file.as_deref(), arguments.all)?;
-    match arguments.json {
-        true => output.json(&answer)?,
-        false => show(arguments, &answer, output)?,
-    }
-    answer.damaged_at.map_or(Ok(()), |at| Err(damaged(arguments, at).into()))
+    let shown = match arguments.json {
+        true => output.json(&answer),
+        false => show(arguments, &answer, output),
+    };
+    verdict(answer.damaged_at.map(|at| damaged(arguments, at)), shown)
 }
 
 fn show(

@@ -193,22 +193,24 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     let mut progress = progress::Progress::new(experiment.name(), output.is_terminal());
     let document = experiment.run(&options, &mut |step| progress.tell(step, output));
     progress.end();
-    match (arguments.json, arguments.csv) {
-        (true, _) => answer::json(&document, output)?,
-        (_, true) => answer::csv(&document, output)?,
-        _ => show(&document, output)?,
-    }
+    let shown = match (arguments.json, arguments.csv) {
+        (true, _) => answer::json(&document, output),
+        (_, true) => answer::csv(&document, output),
+        _ => show(&document, output),
+    };
+    // Also where the answer's reader has gone.
+    let page = report.map(|page| page.finish(&document.html())).transpose()?;
+    shown?;
     let is_for_people = !arguments.json && !arguments.csv;
     if options.devices.is_some() && is_for_people {
         output.line("\nthe devices are not the paper's: its figures need not be met")?;
     }
-    if let Some(page) = report {
-        let path = page.finish(&document.html())?;
-        if is_for_people {
-            output.line(&format!("\nreport with charts: `{}`", path.display()))?;
+    match page {
+        Some(path) if is_for_people => {
+            output.line(&format!("\nreport with charts: `{}`", path.display()))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Flags and files that decide figures, as they were written.
