@@ -318,7 +318,8 @@ Examples:
 Examples:
   layby volume delete maps
   layby volume delete maps --data delete
-  layby volume delete maps --data now")]
+  layby volume delete maps --data now
+  layby volume delete maps --data now --number 7")]
     Delete {
         /// The volume
         name: Name,
@@ -326,6 +327,10 @@ Examples:
         /// an object store after a grace in which `undelete` brings it back; `now` without one
         #[arg(long, value_name = "WHAT", default_value = "keep")]
         data: DataArgument,
+        /// With `--data now`: the deleted volume of this number, where several of its name were
+        /// deleted, or another volume has its name by now; `list --deleted` shows numbers
+        #[arg(long, value_name = "N")]
+        number: Option<u32>,
         #[command(flatten)]
         node: NodeArguments,
     },
@@ -690,6 +695,7 @@ mod tests {
             "volume resize v --size 32MiB --dir d",
             "volume set v --class bulk --read-only true --no-share",
             "volume delete v --data delete",
+            "volume delete v --data now --number 7",
             "volume create v --size 4MiB --iops-max 100 --bandwidth-max 1MiB",
             "volume set v --iops-max 0 --bandwidth-burst 2MiB",
             "class set bulk --iops-max 5000 --iops-burst 50",

@@ -15,7 +15,7 @@ use std::path::Path;
 
 pub(super) fn delete(
     name: &Name,
-    data: DataArgument,
+    (data, number): (DataArgument, Option<u32>),
     node: &NodeArguments,
     output: &mut Output,
 ) -> Result<(), Failure> {
@@ -26,12 +26,18 @@ pub(super) fn delete(
     };
     let ((before, waiting), left, deleted) = ask(node, |client| async move {
         // Where its data stays; should it not exist, deleting it says so in its own words.
-        let before = client.volume(name).await.ok();
+        let before = match number {
+            Some(_) => None,
+            None => client.volume(name).await.ok(),
+        };
+        let is_meant = |gone: &DeletedAnswer| {
+            gone.name == *name && number.is_none_or(|number| number == gone.number)
+        };
         let waiting = match before {
             Some(_) => None,
-            None => client.deleted_volumes().await?.into_iter().find(|gone| gone.name == *name),
+            None => client.deleted_volumes().await?.into_iter().find(is_meant),
         };
-        let left = client.volume_delete(name, data).await?;
+        let left = client.volume_delete(name, data, number).await?;
         let deleted = client.deleted_volumes().await?;
         Ok(((before, waiting), left, deleted))
     })?;

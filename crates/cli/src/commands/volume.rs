@@ -42,7 +42,9 @@ pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<
         VolumeCommand::SnapshotDelete { name, snapshot, node } => {
             drop_snapshot(&name, &snapshot, &node, output)
         }
-        VolumeCommand::Delete { name, data, node } => delete(&name, data, &node, output),
+        VolumeCommand::Delete { name, data, number, node } => {
+            delete(&name, (data, number), &node, output)
+        }
         VolumeCommand::AcceptLoss { name, node } => accept_loss(&name, &node, output),
         VolumeCommand::Undelete { name, new_name, number, node } => {
             let request = UndeleteRequest { number, new_name };

@@ -233,18 +233,23 @@ async fn volume_set(
     volume_answer(&node, &name).await
 }
 
-/// What becomes of the data; `keep` when left out.
+/// What becomes of the data, and which volume is meant.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct DeleteQuery {
+    /// `keep` when left out.
     data: Option<DeleteData>,
+    /// With `data=now`: the deleted volume of this number, where several of its name were deleted,
+    /// or another volume has its name by now.
+    number: Option<u32>,
 }
 
 /// Deletes a volume and disconnects its clients. With `data=delete`, a volume in an object store
-/// can come back until its grace is over; with `data=now` also a deleted one goes for good. One
-/// that another node has is only forgotten here, and the answer says so. So it does where data that
-/// was to go is still on a device, or in a file that a symbolic link named.
+/// can come back until its grace is over; with `data=now` also a deleted one goes for good, the one
+/// of `number` where that is given. One that another node has is only forgotten here, and the
+/// answer says so. So it does where data that was to go is still on a device, or in a file that a
+/// symbolic link named.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
     params(("name" = Name, Path), DeleteQuery),
     responses((status = 204), (status = 200, body = LeftAnswer),
@@ -255,12 +260,23 @@ async fn volume_delete(
     query: Result<Query<DeleteQuery>, QueryRejection>,
 ) -> Result<Response, Refused> {
     let Query(query) = query.map_err(|refused| wrong(refused.body_text()))?;
-    let data = query.data.unwrap_or(DeleteData::Keep);
-    let left = node.volume_delete(&name_of(path)?, data).await?.map(LeftAnswer::from);
-    Ok(match left {
+    let (name, data) = (name_of(path)?, query.data.unwrap_or(DeleteData::Keep));
+    let left = match (query.number, data) {
+        (None, _) => node.volume_delete(&name, data).await?,
+        (Some(number), DeleteData::Now) => node.deleted_volume_remove(&name, number).await?,
+        (Some(_), _) => return Err(number_of_deleted(&name).into()),
+    };
+    Ok(match left.map(LeftAnswer::from) {
         Some(left) => Json(left).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
+}
+
+fn number_of_deleted(name: &Name) -> Report {
+    Report::new(ReportKind::Invalid, format!("cannot delete volume `{name}`"))
+        .cause("a number is of a volume that was deleted before, which goes with `now` alone")
+        .state("nothing was changed")
+        .hint("add `--data now` (`data=now`), or leave the number out")
 }
 
 /// Writes a volume's dirty blocks back; answers when done.

@@ -1,7 +1,9 @@
 //! Requests through the router, without a socket, against mock shards.
 
 use super::*;
+use crate::control::Authority;
 use crate::control::tests::MockNode;
+use crate::homes::tests::{wanted, with_owner};
 use axum::body::Body as HttpBody;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -72,6 +74,36 @@ async fn volumes_live_through_the_api() {
     assert_eq!(call(&node, "DELETE", "/v1/volumes/a?data=later", None).await.status, 400);
     assert_eq!(call(&node, "DELETE", "/v1/volumes/a?data=delete", None).await.status, 204);
     assert_eq!(call(&node, "GET", "/v1/volumes/a", None).await.status, 404);
+}
+
+/// Goal: of deleted volumes of one name, which a served one may have, too, each can be removed by
+/// its number; nothing else goes by one. Method: three volumes of a name, two of them deleted; a
+/// name alone, numbers with other words, the number of the served one; then each number.
+#[tokio::test]
+async fn deleted_volumes_of_one_name_go_by_number() {
+    let (owner, node) = with_owner("");
+    let call = async |method: &str, path: &str| call(&node, method, path, None).await;
+    for number in 1..=3 {
+        let made = node.control.volume_create(wanted("far"), Authority::Owner).await;
+        made.expect("the owner has it");
+        if number < 3 {
+            assert_eq!(call("DELETE", "/v1/volumes/far?data=delete").await.status, 204);
+        }
+    }
+    for (query, status) in
+        [("number=1", 400), ("data=delete&number=1", 400), ("data=now&number=3", 404)]
+    {
+        let refused = call("DELETE", &format!("/v1/volumes/far?{query}")).await;
+        assert_eq!(refused.status, status, "{query}: {}", refused.text);
+    }
+    owner.take();
+    for number in [2, 1] {
+        let gone = call("DELETE", &format!("/v1/volumes/far?data=now&number={number}")).await;
+        assert_eq!(gone.status, 204, "{}", gone.text);
+        assert!(owner.was_told(&format!("remove {number}")));
+    }
+    assert_eq!(call("GET", "/v1/deleted-volumes").await.json(), json!([]));
+    assert_eq!(call("GET", "/v1/volumes/far").await.status, 200);
 }
 
 /// Goal: a change whose client leaves is made to its end, and the audit log says so. Method: a

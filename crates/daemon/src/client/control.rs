@@ -115,7 +115,8 @@ impl ControlClient {
     pub async fn volume_set(&self, name: &Name, p: &VolumePatch) -> Result<VolumeAnswer, Report> {
         self.answer(Method::PATCH, &format!("/v1/volumes/{name}"), Some(p)).await
     }
-    /// Deletes a volume; says what is left of its data where that was not to be kept, and why.
+    /// Deletes a volume, or with a number one that was deleted before; says what is left of its
+    /// data where that was not to be kept, and why.
     ///
     /// # Errors
     /// A report.
@@ -123,13 +124,15 @@ impl ControlClient {
         &self,
         name: &Name,
         data: DeleteData,
+        number: Option<u32>,
     ) -> Result<Option<LeftAnswer>, Report> {
         let data = match data {
             DeleteData::Keep => "keep",
             DeleteData::Delete => "delete",
             DeleteData::Now => "now",
         };
-        let path = format!("/v1/volumes/{name}?data={data}");
+        let number = number.map(|number| format!("&number={number}")).unwrap_or_default();
+        let path = format!("/v1/volumes/{name}?data={data}{number}");
         let answer = self.call(Method::DELETE, &path, NOTHING).await?;
         let left = || serde_json::from_slice(&answer).map_err(|e| strange(&e.to_string()));
         (!answer.is_empty()).then(left).transpose()
@@ -598,7 +601,7 @@ mod tests {
         assert!(client.volume_set(&name("a"), &patch).await.expect("there").read_only);
         client.drain(Some(&name("a"))).await.expect("there");
         client.drain(None).await.expect("always");
-        client.volume_delete(&name("a"), DeleteData::Delete).await.expect("there");
+        client.volume_delete(&name("a"), DeleteData::Delete, None).await.expect("there");
         assert_eq!(client.volumes().await.expect("it answers").len(), 1);
         let patch = ClassPatch { rank: Some(7), ..ClassPatch::default() };
         assert_eq!(client.class_set(&name("bulk"), &patch).await.expect("there").settings.rank, 7);

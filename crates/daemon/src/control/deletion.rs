@@ -13,7 +13,7 @@
 use super::removal::Removal;
 use super::unsaved::GOES_ON;
 use super::volumes::{being_deleted, check_record, within};
-use super::{Control, View};
+use super::{Control, LeftData, View};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
@@ -322,11 +322,16 @@ impl Control {
             _ => {
                 let numbers = found.iter().map(|deleted| deleted.record.id.to_string());
                 let numbers: Vec<String> = numbers.collect();
-                let cause = format!("several were, with the numbers {}", numbers.join(", "));
+                let cause = format!(
+                    "several volumes of that name were deleted, with the numbers {}",
+                    numbers.join(", ")
+                );
                 Err(Report::new(ReportKind::Invalid, error)
                     .cause(cause)
                     .state("nothing was changed")
-                    .hint("say which one with --number"))
+                    .hint(
+                        "add --number to say which one; `layby volume list --deleted` shows them",
+                    ))
             }
         }
     }
@@ -336,13 +341,33 @@ impl Control {
         view.catalog.deleted.iter().find(|deleted| deleted.record.id == number).cloned()
     }
 
+    /// Ends the grace of one deleted volume, by its number: several may have had its name, and a
+    /// volume that is served may have it. What is left of its data is said.
+    ///
+    /// # Errors
+    /// A report when there is no such deleted volume, or its store does not let go of all; the node
+    /// then goes on trying.
+    pub async fn deleted_volume_remove(
+        &self,
+        name: &Name,
+        number: u32,
+    ) -> Result<Option<LeftData>, Report> {
+        let error = format!("cannot delete volume `{name}`");
+        Ok(self.purge(name, Some(number), &error).await?.map(LeftData::Taken))
+    }
+
     /// Removes all that a deleted volume has in its store, without waiting for its grace; says who
     /// has it where it is another's by now, and nothing is removed.
     ///
     /// # Errors
     /// A report when there is no such volume, or something is left; the node then goes on trying.
-    pub(super) async fn purge(&self, name: &Name, error: &str) -> Result<Option<Taken>, Report> {
-        let deleted = self.deleted(name, None, error)?;
+    pub(super) async fn purge(
+        &self,
+        name: &Name,
+        number: Option<u32>,
+        error: &str,
+    ) -> Result<Option<Taken>, Report> {
+        let deleted = self.deleted(name, number, error)?;
         let number = deleted.record.id;
         // A removal that has begun needs no other word in the catalog.
         if !self.deletions.state(number).left(&deleted).is_zero() {

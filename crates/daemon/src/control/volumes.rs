@@ -382,7 +382,7 @@ impl Control {
         let is_now = data == DeleteData::Now;
         let is_there = self.view().known_volumes().any(|(known, _)| known == name);
         if is_now && !is_there && self.view().catalog.deleted.iter().any(|d| d.name == *name) {
-            return Ok(self.purge(name, &error).await?.map(LeftData::Taken));
+            return Ok(self.purge(name, None, &error).await?.map(LeftData::Taken));
         }
         match self.delete(name, data, &error).await? {
             Deleted::Waits(number, local)
