@@ -9,6 +9,8 @@
 
 mod cloud;
 mod faults;
+#[cfg(test)]
+mod floods;
 mod guests;
 mod lengths;
 mod lost;

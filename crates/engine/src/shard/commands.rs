@@ -159,13 +159,7 @@ fn failed<T>(kind: ErrorKind, cause: impl Into<String>) -> Result<T, CommandErro
 }
 
 impl<S: Session, H: Host> Shard<S, H> {
-    pub(super) fn take_commands(&mut self) {
-        while let Ok(command) = self.commands.try_recv() {
-            self.on_command(command);
-        }
-    }
-
-    fn on_command(&mut self, command: Command<S>) {
+    pub(super) fn on_command(&mut self, command: Command<S>) {
         match command {
             Command::Attach(connection) => self.attach(*connection),
             command @ (Command::StartQueue(..)

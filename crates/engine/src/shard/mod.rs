@@ -12,6 +12,7 @@ mod cut;
 mod ending;
 mod gate;
 mod guest;
+mod intake;
 mod intent;
 mod memory;
 mod outbox;
@@ -70,6 +71,8 @@ pub struct Shard<S, H> {
     rank_bytes: BTreeMap<Rank, u64>,
     guests: Guests,
     commands: Receiver<Command<S>>,
+    /// Commands may be left that the last turn did not take.
+    has_commands: bool,
     pending: Pending,
     /// The names of the volumes' homes.
     homes: HashMap<VolumeId, String>,
@@ -115,6 +118,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             rank_bytes: BTreeMap::new(),
             guests: Guests::default(),
             commands,
+            has_commands: false,
             pending: Pending::default(),
             homes,
             notices,
@@ -170,7 +174,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let deadline = self.core.next_deadline().min(self.gate.deadline());
         let deadline = deadline.min(self.pending.deadline()).min(self.memory.deadline());
         let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
-        if self.guests.has_more() || self.ready.has_work() {
+        if self.guests.has_more() || self.ready.has_work() || self.has_commands {
             deadline = Nanos::ZERO;
         }
         let mut done = std::mem::take(&mut self.done);
