@@ -354,9 +354,14 @@ impl<S: Session, H: Host> Shard<S, H> {
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = self.core.snapshot();
         for volume in &mut snapshot.volumes {
-            let mine = |client: &&Client<S>| client.volume == volume.volume;
-            volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
             volume.waits = self.gate.waits(volume.volume);
+        }
+        // The core sorts volumes by their numbers.
+        for client in self.clients.iter().flatten() {
+            let found = snapshot.volumes.binary_search_by_key(&client.volume, |own| own.volume);
+            if let Ok(at) = found {
+                snapshot.volumes[at].connections += 1;
+            }
         }
         if let Some((level, disk)) = self.core.log_disk() {
             snapshot.levels[level].hints = Some(self.io.hint_state(disk));
