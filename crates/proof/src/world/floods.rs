@@ -10,7 +10,7 @@ use crate::timeline::Timeline;
 use layby_engine::control::{Answer, Command};
 use layby_engine::io::Io as _;
 use layby_frontend::nbd::NbdSession;
-use layby_types::{Call, CallFlags, Operation};
+use layby_types::{Call, CallFlags, Nanos, Operation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -23,6 +23,9 @@ const COMMANDS_MAX: u64 = 200_000;
 const PER_TURN: u64 = 64;
 const REPORTS_PER_TURN: u64 = 1;
 
+/// Turns in which a shard with nothing to do sleeps.
+const IDLE_TURNS: u32 = 400;
+
 type Make = fn(Box<dyn FnOnce() + Send>) -> Command<NbdSession>;
 
 fn told<T>(then: Box<dyn FnOnce() + Send>) -> Answer<T> {
@@ -30,11 +33,11 @@ fn told<T>(then: Box<dyn FnOnce() + Send>) -> Answer<T> {
 }
 
 /// A command that counts its answer and sends the next one.
-fn again(make: Make, to: Sender<Command<NbdSession>>, count: Arc<AtomicU64>) {
-    let (next, counted) = (to.clone(), Arc::clone(&count));
+fn again(make: Make, to: &Sender<Command<NbdSession>>, count: &Arc<AtomicU64>) {
+    let (next, counted) = (to.clone(), Arc::clone(count));
     let then = move || {
         if counted.fetch_add(1, Ordering::Relaxed) < COMMANDS_MAX {
-            again(make, next, counted);
+            again(make, &next, &counted);
         }
     };
     // A shard that has ended takes none.
@@ -49,7 +52,7 @@ fn read_beside(seed: u64, make: Make) -> (u64, u64) {
     world.start(true).expect("a new node starts");
     world.connect(0, true).expect("its volume is served");
     let count = Arc::new(AtomicU64::new(0));
-    (0..READERS).for_each(|_| again(make, world.commands.clone(), Arc::clone(&count)));
+    (0..READERS).for_each(|_| again(make, &world.commands, &count));
     let flags = CallFlags::default();
     world.ask(0, Call { cookie: 0, operation: Operation::Read, offset: 0, length: BLOCK, flags });
     for turns in 1..=u64::from(super::TURNS_MAX) {
@@ -79,15 +82,22 @@ fn a_flood_of_commands_holds_up_no_read() {
     }
 }
 
-/// Goal: no command is left behind by a shard that sleeps: it takes those that a turn did not.
-/// Method: more than a turn's bound sent before the shard sleeps, none later.
+/// Goal: a shard does not sleep while commands are queued that a turn did not take. Method: more
+/// than a turn's bound, sent before the shard would sleep until its write-back is due, and none
+/// later; afterwards it does sleep.
 #[test]
 fn a_shard_does_not_sleep_on_commands() {
-    let life = Life { acts: Vec::new(), character: Character::Honest, ..Life::draw_plain(3) };
+    let mut life = Life { acts: Vec::new(), character: Character::Honest, ..Life::draw_plain(3) };
+    life.shape.spec.writeback.idle_timeout = Nanos::from_secs(5);
     let mut world = World::new(&life, Timeline::default());
     world.start(true).expect("a new node starts");
-    world.turns(4).expect("nothing fails");
-    let before = world.host.now();
+    world.connect(0, true).expect("its volume is served");
+    let flags = CallFlags::default();
+    world.ask(0, Call { cookie: 0, operation: Operation::Write, offset: 0, length: BLOCK, flags });
+    while world.tally.requests == 0 {
+        world.turn().expect("nothing fails");
+    }
+    let begun = world.host.now();
     let count = Arc::new(AtomicU64::new(0));
     for number in 0..3 * PER_TURN {
         let count = Arc::clone(&count);
@@ -99,9 +109,13 @@ fn a_shard_does_not_sleep_on_commands() {
             _ => Command::SetFree(Vec::new(), told(then)),
         });
     }
+    world.turn().expect("nothing fails");
     while count.load(Ordering::Relaxed) < 3 * PER_TURN {
+        let took = world.host.now().since(begun);
+        assert!(took < Nanos::from_secs(1), "commands are left, and it slept: {took:?}");
         world.turn().expect("nothing fails");
     }
-    let took = world.host.now().since(before);
-    assert!(took.as_secs_f64() < 0.001, "{took:?}");
+    world.turns(IDLE_TURNS).expect("nothing fails");
+    let slept = world.host.now().since(begun);
+    assert!(slept > Nanos::from_secs(1), "it had nothing to sleep for: {slept:?}");
 }
