@@ -3,8 +3,9 @@
 //! How: `hyper` under the router, a task per connection, at most [`CONTROL_CONNECTIONS_MAX`] at
 //! once on each socket. When all places are taken, the connection that has moved no byte for the
 //! longest, and whose request is not being worked on, gives its place to the next one (see
-//! `places`). A client that does not finish its request's head in time, or does not read its
-//! answer, is closed. A stop ends a connection behind the answer under way.
+//! `places`); where there is none, one that has its answer does. A client that does not finish its
+//! request's head in time, or does not read its answer, is closed. A stop ends a connection behind
+//! the answer under way.
 //! Invariant: a flood of control connections takes no place from NBD clients; clients that hang
 //! take none from those that do not. A change that is being made is never cut off here.
 //! Cost: nothing while nobody asks.
@@ -15,6 +16,7 @@ use crate::api::Caller;
 use crate::sockets::{AcceptFaults, UnixSocket};
 use axum::Router;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,7 +29,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-/// Control connections at once at most, on each socket.
+/// Control connections at once at most, on each socket. Each has one request at a time worked on,
+/// so that this bounds requests that wait for the shards, too.
 pub const CONTROL_CONNECTIONS_MAX: usize = 64;
 /// Time for the head of a request.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,9 +99,14 @@ where
                         request.extensions_mut().insert(caller);
                         let working = held.work();
                         let answer = service.call(request);
+                        let held = Arc::clone(&held);
                         async move {
-                            let answer = answer.await;
+                            let mut answer = answer.await;
                             drop(working);
+                            if let (true, Ok(answer)) = (held.gives_place(), &mut answer) {
+                                let headers = answer.headers_mut();
+                                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+                            }
                             answer
                         }
                     });

@@ -2,13 +2,15 @@
 //!
 //! How: each connection notes the turn of its last byte on a shared counter. Where a new one
 //! finds no place, the connection with the oldest turn is cut off, unless its request is being
-//! worked on. [`Watched`] notes the turns, and fails a write that its client does not take in time.
+//! worked on. Where all are worked on, the first whose request has an answer ends behind it,
+//! however many requests it has sent ahead. [`Watched`] notes the turns, and fails a write that its
+//! client does not take in time.
 //! Invariant: at most `max` places are held; who has just moved a byte goes last.
 //! Cost: a walk over the places where all are taken. Not for: fairness among those who are active.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Shared {
     turns: AtomicU64,
+    /// A new connection waits for a place.
+    is_wanted: AtomicBool,
     left: Notify,
 }
 
@@ -56,8 +60,10 @@ impl Places {
         loop {
             let left = self.shared.left.notified();
             if let Some(place) = self.try_take() {
+                self.shared.is_wanted.store(false, Ordering::Relaxed);
                 return place;
             }
+            self.shared.is_wanted.store(true, Ordering::Relaxed);
             left.await;
         }
     }
@@ -93,6 +99,12 @@ impl Place {
     pub(super) fn work(self: &Arc<Self>) -> Working {
         self.working.fetch_add(1, Ordering::Relaxed);
         Working(Arc::clone(self))
+    }
+
+    /// Whether the connection is to end behind the answer that it has; one is told for each that
+    /// waits.
+    pub(super) fn gives_place(&self) -> bool {
+        self.shared.is_wanted.swap(false, Ordering::Relaxed)
     }
 
     fn is_idle(&self) -> bool {
@@ -247,6 +259,24 @@ mod tests {
         let polled = std::future::poll_fn(|c| Poll::Ready(next.as_mut().poll(c).is_ready())).await;
         assert!(!polled, "it waits");
         drop(working);
+        next.await;
+        assert!(!first.gives_place(), "it has one");
+    }
+
+    /// Goal: who always has a request that is worked on gives place behind an answer, and one does
+    /// for each that waits. Method: two places; each begins its next request before it ends one.
+    #[tokio::test]
+    async fn who_asks_on_and_on_gives_place() {
+        let places = Places::new(2);
+        let (first, _first_task) = taken(&places).await;
+        let (second, _second_task) = taken(&places).await;
+        let _working = (first.work(), second.work());
+        assert!(!first.gives_place(), "no connection waits");
+        let mut next = std::pin::pin!(places.take());
+        let polled = std::future::poll_fn(|c| Poll::Ready(next.as_mut().poll(c).is_ready())).await;
+        assert!(!polled, "it waits");
+        assert_eq!((second.gives_place(), first.gives_place()), (true, false));
+        drop(Leaving::new(&second));
         next.await;
     }
 
