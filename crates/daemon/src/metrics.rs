@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub(crate) fn render(
     facts: &NodeFacts,
     view: Arc<View>,
-    snapshots: Vec<Snapshot>,
+    snapshots: Arc<Vec<Snapshot>>,
     classes: BTreeMap<Name, Totals>,
     (sizing, healths): (Arc<SizingState>, Arc<Healths>),
 ) -> String {
@@ -98,7 +98,7 @@ impl NodeSummary {
 struct Scrape {
     node: NodeSummary,
     view: Arc<View>,
-    snapshots: Vec<Snapshot>,
+    snapshots: Arc<Vec<Snapshot>>,
     classes: BTreeMap<Name, Totals>,
     sizing: Arc<SizingState>,
     healths: Arc<Healths>,
@@ -522,6 +522,7 @@ pub fn durability(view: &View, class: &str, durable_writes: bool) -> (String, &'
 
 #[cfg(test)]
 mod tests {
+    use crate::control::Pace;
     use crate::control::tests::MockNode;
 
     /// Goal: the text is what Prometheus reads, with every family that dashboards rely on. Method:
@@ -529,7 +530,7 @@ mod tests {
     #[tokio::test]
     async fn scrape_shows_every_family() {
         let node = MockNode::new("");
-        let snapshots = node.control.snapshots().await.expect("the shards run");
+        let snapshots = node.control.snapshots(Pace::AtOnce).await.expect("the shards run");
         let text = super::render(
             node.control.facts(),
             node.control.view(),

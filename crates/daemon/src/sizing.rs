@@ -365,6 +365,7 @@ pub fn known<'a>(
 mod tests {
     use super::*;
     use crate::api::SizingAnswer;
+    use crate::control::Pace;
     use crate::control::tests::MockNode;
     use layby_cache::Share;
     use layby_cache::sizing::{Curve, Point};
@@ -436,7 +437,7 @@ mod tests {
         assert!(predicted.miss_ratio < 0.02 && predicted.latency_us_mean < 200.0);
         assert!((a.measured.latency_us_mean - 1600.0).abs() < 1e-6);
         assert_eq!(a.sizes.len(), WHAT_IF_FACTORS.len());
-        let snapshots = node.control.snapshots().await.expect("the shards run");
+        let snapshots = node.control.snapshots(Pace::AtOnce).await.expect("the shards run");
         let state = node.control.sizing();
         let text = crate::metrics::render(
             node.control.facts(),

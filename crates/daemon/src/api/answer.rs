@@ -3,7 +3,7 @@
 //! How: a [`Reading`] joins one view with the counters of all shards taken just after it; each
 //! answer is built from it. Numbers carry their unit in their name.
 //! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
-//! Cost: one pass over the shards' counters per request.
+//! Cost: one pass over the shards' counters per request; taking them is shared with others.
 
 use super::discards::{DiscardAnswer, level_discards};
 use super::schedule::{self, DeviceAnswer, FailedLevelAnswer, LatencyAnswer};
@@ -17,7 +17,7 @@ use crate::config::{
     Time, VolumeConfig,
 };
 use crate::config::{CloneSource, DiscardChoice, DiscardWait};
-use crate::control::{Control, View};
+use crate::control::{Control, Pace, View};
 use crate::error::Report;
 use crate::metrics::durability;
 use hdrhistogram::Histogram;
@@ -430,17 +430,17 @@ pub struct StatusAnswer {
 pub struct Reading {
     control: Arc<Control>,
     view: Arc<View>,
-    snapshots: Vec<Snapshot>,
+    snapshots: Arc<Vec<Snapshot>>,
     placement: OnceLock<Option<String>>,
 }
 
 impl Reading {
-    /// Takes the counters of every shard.
+    /// Takes the counters of every shard, from now on.
     ///
     /// # Errors
     /// A report when a shard has ended.
-    pub async fn take(control: &Arc<Control>) -> Result<Reading, Report> {
-        let snapshots = control.snapshots().await?;
+    pub async fn take(control: &Arc<Control>, pace: Pace) -> Result<Reading, Report> {
+        let snapshots = control.snapshots(pace).await?;
         let (control, view, placement) = (Arc::clone(control), control.view(), OnceLock::new());
         Ok(Reading { control, view, snapshots, placement })
     }

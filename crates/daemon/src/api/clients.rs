@@ -6,7 +6,7 @@
 use super::{Answer, Node, Refused, wrong};
 use crate::certificate::CertificateNames;
 use crate::config::Name;
-use crate::control::{ClientState, View};
+use crate::control::{ClientState, Pace, View};
 use crate::error::Report;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -61,8 +61,8 @@ impl ClientAnswer {
 /// The clients that are connected over NBD, in the order in which they came.
 #[utoipa::path(get, path = "/v1/clients", tag = "clients",
     responses((status = 200, body = Vec<ClientAnswer>), (status = "default", body = Report)))]
-pub(super) async fn clients(State(node): Node) -> Answer<Vec<ClientAnswer>> {
-    let found = node.client_list().await?;
+pub(super) async fn clients(State(node): Node, pace: Pace) -> Answer<Vec<ClientAnswer>> {
+    let found = node.client_list(pace).await?;
     let view = node.view();
     Ok(Json(found.into_iter().filter_map(|state| ClientAnswer::of(&view, state)).collect()))
 }

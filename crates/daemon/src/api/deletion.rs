@@ -6,7 +6,7 @@
 use super::{Answer, Body, Node, name_of, volume_answer};
 use crate::api::VolumeAnswer;
 use crate::config::Name;
-use crate::control::{DeletedVolume, LeftData, UndeleteRequest};
+use crate::control::{DeletedVolume, LeftData, Pace, UndeleteRequest};
 use crate::error::Report;
 use crate::homes::{KeptData, Taken};
 use axum::Json;
@@ -131,7 +131,7 @@ pub(super) async fn volume_undelete(
     Body(request): Body<UndeleteRequest>,
 ) -> Answer<VolumeAnswer> {
     let name = node.volume_undelete(&name_of(path)?, request).await?;
-    volume_answer(&node, &name).await
+    volume_answer(&node, &name, Pace::AtOnce).await
 }
 
 /// What became of a volume that waited for a lost level, journal or map.

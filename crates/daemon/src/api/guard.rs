@@ -15,7 +15,7 @@
 use super::token::Tokens;
 use crate::audit::{Audit, Who};
 use crate::config::ControlConfig;
-use crate::control::Authority;
+use crate::control::{Authority, Pace};
 use crate::error::{Report, ReportKind};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -70,11 +70,23 @@ impl Door {
         Ok(Door { uid, tokens: tokens.unwrap_or_default(), audit: Audit::new(dir) })
     }
 
+    fn is_owner(&self, uid: u32) -> bool {
+        uid == self.uid || uid == 0
+    }
+
+    /// When the counters for a read are taken: who could change the node could stop it, too.
+    fn pace(&self, caller: Option<Caller>) -> Pace {
+        match caller {
+            Some(Caller::Unix { uid, .. }) if self.is_owner(uid) => Pace::AtOnce,
+            _ => Pace::Paced,
+        }
+    }
+
     /// On whose behalf a change is made, and what the audit log calls him; or why not.
     fn admit(&self, caller: Option<Caller>, request: &Request) -> (Who, Result<Authority, String>) {
         match caller {
             Some(Caller::Unix { uid, pid }) => {
-                let is_owner = uid == self.uid || uid == 0;
+                let is_owner = self.is_owner(uid);
                 let refused = || format!("user {uid} is neither the node's user nor root");
                 (Who::Unix { uid, pid }, is_owner.then_some(Authority::Owner).ok_or_else(refused))
             }
@@ -112,19 +124,24 @@ fn is_http(who: &Who) -> bool {
 }
 
 /// Lets a request pass, or answers in its place.
-pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(door): State<Arc<Door>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let foreign = refusal(&request);
     let is_foreign = foreign.is_some();
     let Some(asked) = asked(&request) else {
         return super::wrong("its path is no UTF-8").into_response();
     };
+    let caller = request.extensions().get::<Caller>().copied();
     if is_read(request.method()) {
+        request.extensions_mut().insert(door.pace(caller));
         return match foreign {
             None => next.run(request).await,
             Some(cause) => denied(&cause, ADDRESS),
         };
     }
-    let caller = request.extensions().get::<Caller>().copied();
     let (who, admitted) = door.admit(caller, &request);
     let (authority, hint) = match foreign {
         Some(cause) => (Err(cause), ADDRESS),

@@ -1,11 +1,14 @@
 //! Whether a node lives and serves, for who starts, stops and routes by that.
 //!
 //! How: `/healthz` is answered by the control plane alone, so that a slow device restarts nobody;
-//! `/readyz` asks every shard, within a time. A node that recovers answers neither yet.
-//! Invariant: a node whose shard has ended or hangs is not ready. Cost: a round of counters.
+//! `/readyz` asks every shard, within a time; requests that wait share what shards answer. A node
+//! that recovers answers neither yet.
+//! Invariant: a node whose shard has ended or hangs is not ready. Cost: a round of counters, ten a
+//! second at most for callers without rights.
 //! Not for: a volume that is not served; `/v1/status` and the log have that.
 
 use super::{Node, Refused};
+use crate::control::Pace;
 use crate::error::{Report, ReportKind};
 use axum::extract::State;
 use std::time::Duration;
@@ -24,8 +27,8 @@ pub(super) async fn healthz() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, content_type = "text/plain", body = String),
         (status = "default", body = Report)))]
-pub(super) async fn readyz(State(node): Node) -> Result<&'static str, Refused> {
-    let asked = tokio::time::timeout(READY_TIME_MAX, node.snapshots()).await;
+pub(super) async fn readyz(State(node): Node, pace: Pace) -> Result<&'static str, Refused> {
+    let asked = tokio::time::timeout(READY_TIME_MAX, node.snapshots(pace)).await;
     let refused = |cause: String| {
         Refused(
             Report::new(ReportKind::Unreachable, "the node is not ready")

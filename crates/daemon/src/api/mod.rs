@@ -4,7 +4,8 @@
 //! afterwards, so that a client sees the effect and not an echo. `schema` describes all of it.
 //! Invariant: a failure is a [`Report`] in JSON with the status of its kind; a body is at most
 //! [`BODY_BYTES_MAX`] long; no handler holds a lock while it waits for a client.
-//! Cost: a request costs one round of the shards' counters.
+//! Cost: a round of the shards' counters, which requests that wait at the same time share, and of
+//! which those of readers without rights cause ten a second at most.
 //! Not for: the data path, which is NBD.
 
 mod answer;
@@ -49,19 +50,21 @@ pub use wear::{HealthAnswer, HintAnswer, HintWay, WearAnswer};
 
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
-    Authority, ClassCreate, ClassPatch, Control, DeleteData, RecordingAnswer, RecordingStart,
+    Authority, ClassCreate, ClassPatch, Control, DeleteData, Pace, RecordingAnswer, RecordingStart,
     VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
 use crate::error::{Report, ReportKind};
 use crate::metrics::text::Format;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use axum::{Extension, Json, Router, middleware};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Bytes of a request's body at most.
@@ -155,6 +158,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
+/// What the [door](guard) has found; else nothing is known of the reader.
+impl<S: Send + Sync> FromRequestParts<S> for Pace {
+    type Rejection = Infallible;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().copied().unwrap_or(Pace::Paced))
+    }
+}
+
 type Node = State<Arc<Control>>;
 type Answer<T> = Result<Json<T>, Refused>;
 
@@ -174,8 +185,8 @@ fn not_found(what: &str, name: &Name) -> Refused {
 /// The whole node.
 #[utoipa::path(get, path = "/v1/status", tag = "node",
     responses((status = 200, body = StatusAnswer), (status = "default", body = Report)))]
-async fn status(State(node): Node) -> Answer<StatusAnswer> {
-    Ok(Json(Reading::take(&node).await?.status()))
+async fn status(State(node): Node, pace: Pace) -> Answer<StatusAnswer> {
+    Ok(Json(Reading::take(&node, pace).await?.status()))
 }
 
 /// Writes every dirty block back; answers when done.
@@ -189,8 +200,8 @@ async fn node_drain(State(node): Node) -> Result<StatusCode, Refused> {
 /// All volumes.
 #[utoipa::path(get, path = "/v1/volumes", tag = "volumes",
     responses((status = 200, body = Vec<VolumeAnswer>), (status = "default", body = Report)))]
-async fn volumes(State(node): Node) -> Answer<Vec<VolumeAnswer>> {
-    Ok(Json(Reading::take(&node).await?.volumes()))
+async fn volumes(State(node): Node, pace: Pace) -> Answer<Vec<VolumeAnswer>> {
+    Ok(Json(Reading::take(&node, pace).await?.volumes()))
 }
 
 /// Creates a volume.
@@ -203,11 +214,11 @@ async fn volume_create(
 ) -> Result<(StatusCode, Json<VolumeAnswer>), Refused> {
     let name = request.name.clone();
     node.volume_create(request, authority).await?;
-    Ok((StatusCode::CREATED, volume_answer(&node, &name).await?))
+    Ok((StatusCode::CREATED, volume_answer(&node, &name, Pace::AtOnce).await?))
 }
 
-async fn volume_answer(node: &Arc<Control>, name: &Name) -> Answer<VolumeAnswer> {
-    let found = Reading::take(node).await?.volume(name);
+async fn volume_answer(node: &Arc<Control>, name: &Name, pace: Pace) -> Answer<VolumeAnswer> {
+    let found = Reading::take(node, pace).await?.volume(name);
     found.map(Json).ok_or_else(|| not_found("volume", name))
 }
 
@@ -215,8 +226,8 @@ async fn volume_answer(node: &Arc<Control>, name: &Name) -> Answer<VolumeAnswer>
 #[utoipa::path(get, path = "/v1/volumes/{name}", tag = "volumes",
     params(("name" = Name, Path)),
     responses((status = 200, body = VolumeAnswer), (status = "default", body = Report)))]
-async fn volume(State(node): Node, path: Path<String>) -> Answer<VolumeAnswer> {
-    volume_answer(&node, &name_of(path)?).await
+async fn volume(State(node): Node, pace: Pace, path: Path<String>) -> Answer<VolumeAnswer> {
+    volume_answer(&node, &name_of(path)?, pace).await
 }
 
 /// Changes a volume; what is left out stays.
@@ -230,7 +241,7 @@ async fn volume_set(
 ) -> Answer<VolumeAnswer> {
     let name = name_of(path)?;
     node.volume_set(&name, patch).await?;
-    volume_answer(&node, &name).await
+    volume_answer(&node, &name, Pace::AtOnce).await
 }
 
 /// What becomes of the data, and which volume is meant.
@@ -291,8 +302,8 @@ async fn volume_drain(State(node): Node, path: Path<String>) -> Result<StatusCod
 /// All classes.
 #[utoipa::path(get, path = "/v1/classes", tag = "classes",
     responses((status = 200, body = Vec<ClassAnswer>), (status = "default", body = Report)))]
-async fn classes(State(node): Node) -> Answer<Vec<ClassAnswer>> {
-    Ok(Json(Reading::take(&node).await?.classes()))
+async fn classes(State(node): Node, pace: Pace) -> Answer<Vec<ClassAnswer>> {
+    Ok(Json(Reading::take(&node, pace).await?.classes()))
 }
 
 /// Creates a class.
@@ -304,11 +315,11 @@ async fn class_create(
 ) -> Result<(StatusCode, Json<ClassAnswer>), Refused> {
     let name = request.name.clone();
     node.class_create(request).await?;
-    Ok((StatusCode::CREATED, class_answer(&node, &name).await?))
+    Ok((StatusCode::CREATED, class_answer(&node, &name, Pace::AtOnce).await?))
 }
 
-async fn class_answer(node: &Arc<Control>, name: &Name) -> Answer<ClassAnswer> {
-    let found = Reading::take(node).await?.class(name);
+async fn class_answer(node: &Arc<Control>, name: &Name, pace: Pace) -> Answer<ClassAnswer> {
+    let found = Reading::take(node, pace).await?.class(name);
     found.map(Json).ok_or_else(|| not_found("class", name))
 }
 
@@ -316,8 +327,8 @@ async fn class_answer(node: &Arc<Control>, name: &Name) -> Answer<ClassAnswer> {
 #[utoipa::path(get, path = "/v1/classes/{name}", tag = "classes",
     params(("name" = Name, Path)),
     responses((status = 200, body = ClassAnswer), (status = "default", body = Report)))]
-async fn class(State(node): Node, path: Path<String>) -> Answer<ClassAnswer> {
-    class_answer(&node, &name_of(path)?).await
+async fn class(State(node): Node, pace: Pace, path: Path<String>) -> Answer<ClassAnswer> {
+    class_answer(&node, &name_of(path)?, pace).await
 }
 
 /// Changes a class; takes effect at once.
@@ -331,7 +342,7 @@ async fn class_set(
 ) -> Answer<ClassAnswer> {
     let name = name_of(path)?;
     node.class_set(&name, patch).await?;
-    class_answer(&node, &name).await
+    class_answer(&node, &name, Pace::AtOnce).await
 }
 
 /// Deletes a class that no volume uses.
@@ -346,8 +357,8 @@ async fn class_delete(State(node): Node, path: Path<String>) -> Result<StatusCod
 /// All levels, fastest first.
 #[utoipa::path(get, path = "/v1/levels", tag = "node",
     responses((status = 200, body = Vec<LevelAnswer>), (status = "default", body = Report)))]
-async fn levels(State(node): Node) -> Answer<Vec<LevelAnswer>> {
-    Ok(Json(Reading::take(&node).await?.levels()))
+async fn levels(State(node): Node, pace: Pace) -> Answer<Vec<LevelAnswer>> {
+    Ok(Json(Reading::take(&node, pace).await?.levels()))
 }
 
 /// Changes when a level is destaged and freed.
@@ -361,15 +372,15 @@ async fn level_set(
 ) -> Answer<LevelAnswer> {
     let name = name_of(path)?;
     node.level_set(&name, patch).await?;
-    let found = Reading::take(&node).await?.level(&name);
+    let found = Reading::take(&node, Pace::AtOnce).await?.level(&name);
     found.map(Json).ok_or_else(|| not_found("level", &name))
 }
 
 /// How dirty blocks go home and how far reads run ahead.
 #[utoipa::path(get, path = "/v1/writeback", tag = "node",
     responses((status = 200, body = WritebackAnswer), (status = "default", body = Report)))]
-async fn writeback(State(node): Node) -> Answer<WritebackAnswer> {
-    Ok(Json(Reading::take(&node).await?.writeback()))
+async fn writeback(State(node): Node, pace: Pace) -> Answer<WritebackAnswer> {
+    Ok(Json(Reading::take(&node, pace).await?.writeback()))
 }
 
 /// Changes how dirty blocks go home and how far reads run ahead.
@@ -380,14 +391,14 @@ async fn writeback_set(
     Body(patch): Body<WritebackPatch>,
 ) -> Answer<WritebackAnswer> {
     node.writeback_set(patch).await?;
-    Ok(Json(Reading::take(&node).await?.writeback()))
+    Ok(Json(Reading::take(&node, Pace::AtOnce).await?.writeback()))
 }
 
 /// The way up to object stores.
 #[utoipa::path(get, path = "/v1/uplink", tag = "node",
     responses((status = 200, body = UplinkAnswer), (status = "default", body = Report)))]
-async fn uplink(State(node): Node) -> Answer<UplinkAnswer> {
-    Ok(Json(Reading::take(&node).await?.uplink()))
+async fn uplink(State(node): Node, pace: Pace) -> Answer<UplinkAnswer> {
+    Ok(Json(Reading::take(&node, pace).await?.uplink()))
 }
 
 /// Changes how fast the way up is used; takes effect at once.
@@ -395,7 +406,7 @@ async fn uplink(State(node): Node) -> Answer<UplinkAnswer> {
     responses((status = 200, body = UplinkAnswer), (status = "default", body = Report)))]
 async fn uplink_set(State(node): Node, Body(change): Body<UplinkConfig>) -> Answer<UplinkAnswer> {
     node.uplink_set(change).await?;
-    Ok(Json(Reading::take(&node).await?.uplink()))
+    Ok(Json(Reading::take(&node, Pace::AtOnce).await?.uplink()))
 }
 
 /// The recording of requests that is under way.
@@ -466,10 +477,10 @@ async fn schema() -> Response {
     responses((status = 200, content((String = "text/plain"),
             (String = "application/openmetrics-text"))),
         (status = "default", body = Report)))]
-async fn metrics(State(node): Node, headers: HeaderMap) -> Result<Response, Refused> {
+async fn metrics(State(node): Node, pace: Pace, headers: HeaderMap) -> Result<Response, Refused> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::preferred(accept);
-    let text = format.write(Reading::take(&node).await?.metrics());
+    let text = format.write(Reading::take(&node, pace).await?.metrics());
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 

@@ -407,3 +407,57 @@ async fn every_route_is_described() {
     }
     assert_eq!(routes, 36, "a route was added or removed: describe it in schema.rs");
 }
+
+/// Goal: however many ask for counters without any right, a shard makes ten reports a second at
+/// most; each answer is of its request's time or later; and the node's user waits for none of them.
+/// Method: readers in loops, on both addresses, under a clock that stands; the reports counted.
+#[tokio::test(start_paused = true)]
+async fn readers_without_rights_share_reports() {
+    const READERS: usize = 64;
+    const LOOPS: usize = 5;
+    let node = Arc::new(MockNode::new(""));
+    let paths = ["/readyz", "/metrics", "/v1/status", "/v1/volumes", "/v1/levels", "/v1/classes"];
+    let reader = |node: Arc<MockNode>, number: usize| async move {
+        let stranger: Caller = match number % 2 {
+            0 => Caller::Http(([127, 0, 0, 1], 9).into()),
+            _ => Caller::Unix { uid: u32::MAX - 1, pid: None },
+        };
+        for round in 0..LOOPS {
+            let path = paths[(number + round) % paths.len()];
+            let request = Request::builder().uri(path).header("host", "localhost");
+            let reply = send(&node, request.extension(stranger), String::new()).await;
+            assert_eq!(reply.status, 200, "{}", reply.text);
+        }
+    };
+    let begun = tokio::time::Instant::now();
+    let readers: tokio::task::JoinSet<()> =
+        (0..READERS).map(|number| reader(Arc::clone(&node), number)).collect();
+    readers.join_all().await;
+    let periods = begun.elapsed().as_millis() / crate::control::ROUND_PERIOD.as_millis();
+    let reports = |node: &MockNode, what: &str| {
+        let log = &node.shards[0].state().log;
+        log.iter().filter(|line| *line == what).count() as u128
+    };
+    let made = reports(&node, "snapshot");
+    assert!(made > 1 && made <= periods + 1, "{made} reports in {periods} periods");
+    assert!(made <= 2 * LOOPS as u128, "{made} reports for {LOOPS} loops");
+    let begun = tokio::time::Instant::now();
+    for _ in 0..20 {
+        assert_eq!(call(&node, "GET", "/v1/status", None).await.status, 200);
+        let cap = json!({"cap": {"ssd": "10%"}});
+        assert_eq!(call(&node, "PATCH", "/v1/volumes/vol0", Some(cap)).await.status, 200);
+        assert_eq!(call(&node, "GET", "/v1/clients", None).await.status, 200);
+    }
+    assert_eq!(begun.elapsed(), std::time::Duration::ZERO, "the node's user waits for no period");
+    let seen = reports(&node, "clients");
+    assert_eq!(seen, 20);
+    let list = |node: Arc<MockNode>| async move {
+        let request = Request::builder().uri("/v1/clients").header("host", "localhost");
+        let stranger = Caller::Http(([127, 0, 0, 1], 9).into());
+        send(&node, request.extension(stranger), String::new()).await.status
+    };
+    let readers: tokio::task::JoinSet<u16> =
+        (0..READERS).map(|_| list(Arc::clone(&node))).collect();
+    assert_eq!(readers.join_all().await, [200; READERS]);
+    assert!(reports(&node, "clients") <= seen + 2);
+}

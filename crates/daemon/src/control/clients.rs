@@ -6,7 +6,7 @@
 //! Invariant: when a change is answered, no client goes on with what it took away.
 //! Cost: a pass over the clients per change. Not for: guests; see `vhost`.
 
-use super::{Command, Control, View, report};
+use super::{Command, Control, Pace, View, report};
 use crate::clients::{ConnectedClient, NotLet};
 use crate::error::{Report, ReportKind};
 use layby_engine::control::{ClientId, ClientLoad};
@@ -49,13 +49,13 @@ impl Control {
     ///
     /// # Errors
     /// A report when a shard has ended.
-    pub async fn client_list(&self) -> Result<Vec<ClientState>, Report> {
-        let mut loads = BTreeMap::new();
-        for shard in 0..self.shards.len() {
-            let found = self.ask(shard, Command::Clients).await;
-            let found = found.map_err(|e| report(&e, "cannot list the clients"))?;
-            loads.extend(found.into_iter().map(|load| (load.client, load)));
-        }
+    pub async fn client_list(&self, pace: Pace) -> Result<Vec<ClientState>, Report> {
+        let ask = |shard| self.tell(shard, Command::Clients);
+        let by_client = |all: Vec<Vec<ClientLoad>>| {
+            all.into_iter().flatten().map(|load| (load.client, load)).collect()
+        };
+        let read = self.loads.read(self.shards.len(), pace, ask, by_client).await;
+        let loads = read.map_err(|e| report(&e, "cannot list the clients"))?;
         let all = self.clients.all().into_iter();
         let state = |(id, client)| ClientState { id, client, load: loads.get(&id).copied() };
         Ok(all.map(state).collect())

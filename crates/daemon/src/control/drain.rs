@@ -7,7 +7,7 @@
 //! way, or whose client has gone, has volumes upload as before.
 //! Cost: a task per drain. Not for: when blocks are written back otherwise; see `layby_cache`.
 
-use super::{Command, Control, report};
+use super::{Command, Control, Pace, report};
 use crate::catalog::VolumePhase;
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
@@ -143,7 +143,7 @@ impl Control {
         let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
         let Err(refused) = drained else { return Ok(()) };
         let report = report(&refused, error).state(dirty);
-        let is_of_level = self.snapshots().await.is_ok_and(|snapshots| {
+        let is_of_level = self.snapshots(Pace::AtOnce).await.is_ok_and(|snapshots| {
             let shard = &snapshots[shard];
             let mine = shard.volumes.iter().filter(|v| volume.is_none_or(|id| id == v.volume));
             let mut faults = mine.filter_map(|volume| volume.destage_fault);

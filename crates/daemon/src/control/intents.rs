@@ -10,7 +10,7 @@
 //! stay.
 
 use super::volumes::{set_phase, within};
-use super::{Command, Control, View};
+use super::{Command, Control, Pace, View};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::degraded;
@@ -51,7 +51,7 @@ pub(crate) async fn attend_clean(control: Arc<Control>) {
     let mut quiet = Quiet::default();
     loop {
         ticks.tick().await;
-        let Ok(snapshots) = control.snapshots().await else { continue };
+        let Ok(snapshots) = control.snapshots(Pace::AtOnce).await else { continue };
         let mut volumes = Vec::new();
         for stats in snapshots.iter().flat_map(|snapshot| &snapshot.volumes) {
             let changes = stats.write.requests + stats.other.requests;

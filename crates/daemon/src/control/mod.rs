@@ -24,6 +24,7 @@ mod places;
 mod recording;
 mod removal;
 mod request;
+mod rounds;
 mod saving;
 mod snapshots;
 mod take;
@@ -52,6 +53,7 @@ pub use recording::{
 pub use request::{
     ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
+pub use rounds::{Pace, ROUND_PERIOD};
 pub use snapshots::SnapshotCreate;
 pub(crate) use take::finish_take;
 pub use volumes::LeftData;
@@ -74,12 +76,15 @@ use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::sizing::Slots;
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_engine::control::{
-    Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
+    Answer, ClientId, ClientLoad, CommandError, Observed, ShardSender, Snapshot, StartReport,
+    VolumePlan,
 };
 use layby_types::{ClassId, ErrorKind, VolumeId};
+use rounds::Rounds;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Mutex, oneshot};
 
 /// What a shard of this node is asked.
@@ -224,6 +229,8 @@ pub struct Control {
     deletions: deletion::Deletions,
     /// Volumes that are not served, and are tried.
     absences: absent::Absences,
+    counters: Rounds<Box<Snapshot>, Vec<Snapshot>>,
+    loads: Rounds<Vec<ClientLoad>, BTreeMap<ClientId, ClientLoad>>,
 }
 
 impl Control {
@@ -255,6 +262,8 @@ impl Control {
             turns,
             deletions,
             absences: absent::Absences::default(),
+            counters: Rounds::default(),
+            loads: Rounds::default(),
         };
         control.follow_classes(&control.view());
         control
@@ -326,17 +335,20 @@ impl Control {
         &*self.shards[self.view().layout.shard_of(volume)]
     }
 
-    /// The counters of every shard.
+    /// The counters of every shard, as they are from now on; readers that wait share them.
     ///
     /// # Errors
     /// A report when a shard has ended.
-    pub async fn snapshots(&self) -> Result<Vec<Snapshot>, Report> {
-        let mut snapshots = Vec::with_capacity(self.shards.len());
-        for shard in 0..self.shards.len() {
-            let snapshot = self.ask(shard, Command::Snapshot).await;
-            let snapshot = snapshot.map_err(|e| report(&e, "cannot read the node's counters"))?;
-            snapshots.push(*snapshot);
-        }
+    pub async fn snapshots(&self, pace: Pace) -> Result<Arc<Vec<Snapshot>>, Report> {
+        let ask = |shard| self.tell(shard, Command::Snapshot);
+        let merge = |all: Vec<Box<Snapshot>>| {
+            self.merge_snapshots(all.into_iter().map(|snapshot| *snapshot).collect())
+        };
+        let read = self.counters.read(self.shards.len(), pace, ask, merge).await;
+        read.map_err(|e| report(&e, "cannot read the node's counters"))
+    }
+
+    fn merge_snapshots(&self, mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
         self.name_by_volume(&mut snapshots);
         if let Some(doors) = self.doors.get() {
             // Parts have one name here: a guest counts at the first.
@@ -346,7 +358,7 @@ impl Control {
                 stats.connections += u64::from(doors.has_guest(stats.volume));
             }
         }
-        Ok(snapshots)
+        snapshots
     }
 
     /// Stops every shard: requests end, all is made durable. The node serves nothing afterwards.
@@ -537,7 +549,10 @@ impl Control {
 /// Where a shard's answer will come.
 type Awaited<T> = oneshot::Receiver<Result<T, CommandError>>;
 
-async fn answer_of<T>(shard: usize, sent: Option<Awaited<T>>) -> Result<T, CommandError> {
+async fn answer_of<T>(
+    shard: usize,
+    sent: Option<impl Future<Output = Result<Result<T, CommandError>, RecvError>>>,
+) -> Result<T, CommandError> {
     let ended =
         || CommandError { kind: ErrorKind::Closed, cause: format!("shard {shard} is not running") };
     match sent {

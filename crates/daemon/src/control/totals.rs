@@ -6,7 +6,7 @@
 //! Invariant: no scrape has less of a class than one before.
 //! Cost: a snapshot of all shards for such a change, as for a scrape.
 
-use super::{Control, View};
+use super::{Control, Pace, View};
 use crate::config::Name;
 use crate::totals::{ClassTotals, Totals};
 use layby_engine::control::Snapshot;
@@ -24,7 +24,7 @@ impl Control {
     /// Takes down what volumes have done in their classes until now.
     pub(super) async fn count_classes(&self) {
         // Where a shard has ended, the last counters are what there is.
-        if let Ok(snapshots) = self.snapshots().await {
+        if let Ok(snapshots) = self.snapshots(Pace::AtOnce).await {
             self.totals().see(&snapshots);
         }
     }

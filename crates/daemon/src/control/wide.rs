@@ -191,7 +191,7 @@ impl Control {
 mod tests {
     use crate::config::{LimitsConfig, Name, Size};
     use crate::control::tests::MockNode;
-    use crate::control::{DeleteData, VolumeCreate, VolumePatch};
+    use crate::control::{DeleteData, Pace, VolumeCreate, VolumePatch};
     use layby_engine::control::{BackingPlan, CommandError};
     use layby_types::{ErrorKind, VolumeId};
 
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(dealt, [1, 2, 1, 2]);
         assert_eq!(node.control.deal(VolumeId(0)), VolumeId(0));
         assert_eq!(node.control.part_of_queue(VolumeId(1), 3), VolumeId(2));
-        let snapshots = node.control.snapshots().await.expect("the shards run");
+        let snapshots = node.control.snapshots(Pace::AtOnce).await.expect("the shards run");
         let ids: Vec<u32> =
             snapshots.iter().flat_map(|s| s.volumes.iter().map(|v| v.volume.0)).collect();
         assert_eq!(ids, [0, 1, 1]);
