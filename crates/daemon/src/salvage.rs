@@ -8,7 +8,7 @@
 
 use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
 use crate::cloud::{GIVE_BACK, exchanged_with, is_store};
-use crate::config::{Config, Name};
+use crate::config::{Config, Name, check_trusted};
 use crate::error::{Report, ReportKind};
 use crate::image::{FILE_MODE, Image, ImageWords, beside, refuse_existing, unwritable};
 use chrono::{DateTime, SecondsFormat};
@@ -61,14 +61,16 @@ pub struct SalvageAnswer {
 /// With `is_all` also what the store is known to have got, as far as the journal still holds it.
 ///
 /// # Errors
-/// A report when there is no such volume, the node serves it, its journal cannot be read, or the
-/// files cannot be written.
+/// A report when another user could have written the configuration or the node's directory, there is
+/// no such volume, the node serves it, its journal cannot be read, or the files cannot be written.
 pub fn salvage(
     config: &Config,
     name: &Name,
     file: Option<&Path>,
     is_all: bool,
 ) -> Result<SalvageAnswer, Report> {
+    // Either may name a command that prints a key.
+    check_trusted(config)?;
     let error = format!("cannot salvage volume `{name}`");
     if !config.dir.join(CATALOG_FILE_NAME).exists() {
         return Err(no_node(&error, &config.dir));
@@ -237,4 +239,34 @@ fn unreadable(error: &str, cause: &HostError) -> Report {
         _ => "keep the two files as they are; `layby check` says more of them",
     };
     Report::new(kind, error).cause(cause.to_string()).state("nothing was changed").hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    /// Goal: no command is taken from a configuration or a node's directory that another user could
+    /// have written. Method: each with modes that let others write and that do not.
+    #[test]
+    fn what_others_can_write_is_not_read() {
+        let outer = tempfile::tempdir().expect("a temporary directory");
+        let (file, dir) = (outer.path().join("layby.toml"), outer.path().join("node"));
+        std::fs::write(&file, "").expect("a writable directory");
+        std::fs::create_dir(&dir).expect("a writable directory");
+        let over = Overrides { dir: Some(dir.clone()), ..Overrides::default() };
+        let config = Config::parse(Some(file.clone()), "", &over).expect("good");
+        for (file_mode, dir_mode, is_trusted) in
+            [(0o666, 0o755, false), (0o644, 0o777, false), (0o644, 0o755, true)]
+        {
+            for (path, mode) in [(&file, file_mode), (&dir, dir_mode)] {
+                let mode = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(path, mode).expect("the test's own");
+            }
+            let name = "maps".parse().expect("a good name");
+            let refused = salvage(&config, &name, None, false).expect_err("there is no node");
+            assert_eq!(refused.kind != ReportKind::Denied, is_trusted, "{refused}");
+        }
+    }
 }
