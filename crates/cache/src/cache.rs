@@ -152,12 +152,8 @@ pub struct Cache {
     pub(crate) hopeless_not_before: Vec<Nanos>,
     /// Per level when a clean block is sought next beyond the cold end; see `room`.
     pub(crate) clean_not_before: Vec<Nanos>,
-    /// Walks over a level to find stores that cannot be placed.
     #[cfg(test)]
-    pub(crate) hopeless_walks: u32,
-    /// Walks in search of dirty blocks.
-    #[cfg(test)]
-    pub(crate) sweeps: u32,
+    pub(crate) effort: crate::tests::Effort,
     /// Stores that pass through and wait for a destage of their block.
     pub(crate) parked: Vec<OpId>,
     pub(crate) drains: Vec<Drain>,
@@ -206,9 +202,7 @@ impl Cache {
             hopeless_not_before: vec![Nanos::ZERO; spec.levels.len()],
             clean_not_before: vec![Nanos::ZERO; spec.levels.len()],
             #[cfg(test)]
-            hopeless_walks: 0,
-            #[cfg(test)]
-            sweeps: 0,
+            effort: crate::tests::Effort::default(),
             volumes: Volumes::new(spec.classes.clone(), spec.writeback.inflight_max),
             filters,
             wear: spec.levels.iter().map(|_| None).collect(),
@@ -665,8 +659,11 @@ impl Cache {
 
     /// Ends an operation: unlocks its blocks and dispatches what queued behind it.
     pub(crate) fn finish(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        let (volume, first, count) = self.extent(id);
         self.release_blocks(moment, id);
-        self.retry_discards(moment);
+        if !self.ranges.is_empty() {
+            self.retry_discards(volume, first.0..first.0 + u64::from(count));
+        }
     }
 
     /// Ends an operation whose blocks others take over: discards that wait for them wait on.

@@ -6,14 +6,18 @@
 //! Invariant: a copy is dropped only after the chunk reads as zeros below it, and a record never
 //! outlives, as clean, the version that the backing store had.
 //! Cost: one look-up per block and level that the volume uses, in chunks so that nobody waits long.
+//! A waiting range is checked where an operation on its blocks has ended and no older range on them
+//! is left: against the operations in flight, or block by block where that is less.
 
 use crate::action::{Action, OpId, Redo};
 use crate::cache::{Cache, RangeLock};
+use crate::hash::FixedMap;
 use crate::op::{Discard, DiscardPhase, Piece, Task, Want};
 use crate::read::Pieces;
 use crate::spec::LevelKind;
+use core::ops::Range;
 use layby_policy::Moment;
-use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, Operation, RequestId};
+use layby_types::{BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Operation, RequestId};
 
 /// Blocks of one chunk at most.
 const CHUNK_BLOCKS_MAX: u64 = 16_384;
@@ -41,14 +45,13 @@ impl Cache {
         if first < end {
             self.add_part(request);
             let keep_allocated = call.flags.no_hole && call.operation == Operation::WriteZeroes;
-            self.start_discard(moment, volume, request, (first, end), (keep_allocated, durable));
+            self.start_discard(volume, request, (first, end), (keep_allocated, durable));
         }
         self.end_part(request, Ok(()));
     }
 
     fn start_discard(
         &mut self,
-        moment: &mut Moment<'_>,
         volume: u16,
         request: RequestId,
         (first, end): (u64, u64),
@@ -61,30 +64,39 @@ impl Cache {
         let op = self.start(volume, BlockIndex(first), count, Task::Discard(discard), false);
         let id = self.volumes.get(volume).id;
         self.ranges.push(RangeLock { volume, id, first, end, op, executing: false });
-        self.retry_discards(moment);
+        self.retry_discard(self.ranges.len() - 1);
     }
 
-    /// Starts the discards that nothing holds up any more.
-    pub(crate) fn retry_discards(&mut self, _: &mut Moment<'_>) {
+    /// Starts the discards that nothing holds up any more, of those that wait for one of these
+    /// blocks: nothing has changed for the others.
+    pub(crate) fn retry_discards(&mut self, volume: u16, blocks: Range<u64>) {
         for index in 0..self.ranges.len() {
-            if !self.ranges[index].executing && !self.is_held_up(index) {
-                self.ranges[index].executing = true;
-                self.start_chunk(self.ranges[index].op);
+            let range = &self.ranges[index];
+            let is_waiting = range.volume == volume && !range.executing;
+            let touches = range.first < blocks.end && blocks.start < range.end;
+            if is_waiting && touches {
+                self.retry_discard(index);
             }
+        }
+    }
+
+    fn retry_discard(&mut self, index: usize) {
+        if !self.is_held_up(index) {
+            self.ranges[index].executing = true;
+            self.start_chunk(self.ranges[index].op);
         }
     }
 
     fn is_held_up(&self, index: usize) -> bool {
         let range = self.ranges[index];
-        let id = self.volumes.get(range.volume).id;
-        let inside = |key: &layby_types::BlockKey| {
-            key.volume() == id && (range.first..range.end).contains(&key.block().0)
-        };
         let older =
             |r: &RangeLock| r.volume == range.volume && r.first < range.end && range.first < r.end;
-        self.busy.keys().any(inside)
-            || self.destaging.keys().any(inside)
-            || self.ranges[..index].iter().any(older)
+        if self.ranges[..index].iter().any(older) {
+            return true;
+        }
+        #[cfg(test)]
+        self.effort.range_checks.set(self.effort.range_checks.get() + 1);
+        range.has_any_of(&self.busy) || range.has_any_of(&self.destaging)
     }
 
     fn discard_mut(&mut self, id: OpId) -> &mut Discard {
@@ -260,6 +272,17 @@ impl Cache {
         self.ranges.retain(|range| range.op != op);
         self.finish(moment, op);
         self.end_part(request, result);
+    }
+}
+
+impl RangeLock {
+    /// Whether a block of the range is among the keys; whichever are fewer are looked at.
+    fn has_any_of<T>(&self, keys: &FixedMap<BlockKey, T>) -> bool {
+        let mut blocks = self.first..self.end;
+        if blocks.end - blocks.start <= keys.len() as u64 {
+            return blocks.any(|b| keys.contains_key(&BlockKey::new(self.id, BlockIndex(b))));
+        }
+        keys.keys().any(|key| key.volume() == self.id && blocks.contains(&key.block().0))
     }
 }
 

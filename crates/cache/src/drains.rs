@@ -149,7 +149,7 @@ impl Cache {
             return None;
         }
         #[cfg(test)]
-        (self.sweeps += 1);
+        (self.effort.sweeps += 1);
         let (volumes, drains) = (&self.volumes, &self.drains);
         let number = |dirty: &Resident| {
             volumes.number(dirty.key.volume()).expect("a dirty block has a volume")

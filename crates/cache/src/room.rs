@@ -420,7 +420,7 @@ impl Cache {
             let known = &mut hopeless[usize::from(*volume)];
             if known.is_none() {
                 #[cfg(test)]
-                (self.hopeless_walks += 1);
+                (self.effort.hopeless_walks += 1);
                 *known = Some(self.is_hopeless(moment.now, level, *volume, &waiting));
             }
         }

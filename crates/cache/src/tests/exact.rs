@@ -67,7 +67,7 @@ fn a_silent_device_keeps_its_own_places() {
         host.cache.set_device(VolumeId(2), Some(7));
         let mut rng = Rng::new(seed);
         (0..24).for_each(|block| write(&mut host, 2, block));
-        host.silent = Some(VolumeId(1));
+        host.silent.insert(VolumeId(1));
         for _ in 0..300 {
             host.submit(VolumeId(1), call(Operation::Write, rng.below(200) * 4096, 4096), 1);
             host.step();
@@ -343,12 +343,12 @@ fn blocks_of_a_full_device_are_not_swept_in_vain() {
     write(&mut host, 2, 0);
     host.tick(Nanos::from_millis(5));
     assert_eq!(host.cache.ops.iter().count(), 5);
-    let swept = host.cache.sweeps;
+    let swept = host.cache.effort.sweeps;
     (0..100).for_each(|_| host.tick(Nanos::ZERO));
-    assert_eq!(host.cache.sweeps, swept, "nothing has changed");
+    assert_eq!(host.cache.effort.sweeps, swept, "nothing has changed");
     host.tick(Nanos::from_millis(1));
-    assert_eq!(host.cache.sweeps, swept + 1, "something may have");
-    while host.cache.sweeps == swept + 1 {
+    assert_eq!(host.cache.effort.sweeps, swept + 1, "something may have");
+    while host.cache.effort.sweeps == swept + 1 {
         assert!(host.step(), "an end has the level swept");
     }
 }

@@ -64,8 +64,8 @@ pub(super) struct Host {
     pub(super) level_writes: Vec<u64>,
     pub(super) reads_below: Vec<(BlockIndex, u32)>,
     pub(super) backing_fault: Option<ErrorKind>,
-    /// Writes to this volume's backing store never end.
-    pub(super) silent: Option<VolumeId>,
+    /// Writes to these volumes' backing stores never end.
+    pub(super) silent: BTreeSet<VolumeId>,
     /// The volume whose backing store has it; all without.
     pub(super) faulty: Option<VolumeId>,
     /// What stores into levels end with.
@@ -111,7 +111,7 @@ impl Host {
             level_writes: std::vec![0; levels],
             reads_below: Vec::new(),
             backing_fault: None,
-            silent: None,
+            silent: BTreeSet::new(),
             faulty: None,
             level_fault: None,
             sync_fault: None,
@@ -235,7 +235,7 @@ impl Host {
     /// Where the actions are that may end.
     fn ending(&self) -> Vec<usize> {
         let ends = |action: &Action| match action {
-            Action::WriteBacking { volume, .. } => self.silent != Some(*volume),
+            Action::WriteBacking { volume, .. } => !self.silent.contains(volume),
             _ => true,
         };
         (0..self.pending.len()).filter(|at| ends(&self.pending[*at])).collect()

@@ -3,6 +3,7 @@
 mod ahead;
 mod cleaning;
 mod crash;
+mod discards;
 mod drains;
 mod exact;
 mod figures;
@@ -11,3 +12,14 @@ mod log;
 mod sharing;
 mod sizing;
 mod worn;
+
+/// What the state machine has looked at, for tests that bound it.
+#[derive(Default)]
+pub(crate) struct Effort {
+    /// Walks over a level to find stores that cannot be placed.
+    pub(crate) hopeless_walks: u32,
+    /// Walks in search of dirty blocks.
+    pub(crate) sweeps: u32,
+    /// Checks of a waiting discard's range against what is in flight.
+    pub(crate) range_checks: core::cell::Cell<u32>,
+}

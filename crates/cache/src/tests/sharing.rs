@@ -488,14 +488,14 @@ fn stores_that_wait_cost_few_walks() {
         host.submit(VolumeId(1), write_of(block, 8), 9);
         host.settle();
     }
-    let (walks, now) = (host.cache.hopeless_walks, host.now);
+    let (walks, now) = (host.cache.effort.hopeless_walks, host.now);
     for block in 0..200u64 {
         host.submit(VolumeId(2), write_of(256 + block, 1), 1);
         host.submit(VolumeId(2), call(Operation::Read, block % 8 * 4096, 4096), 0);
         host.step();
     }
     assert_eq!(host.now, now, "no time passes");
-    let walks = host.cache.hopeless_walks - walks;
+    let walks = host.cache.effort.hopeless_walks - walks;
     assert!(walks <= 16, "{walks} walks over the level");
 }
 
