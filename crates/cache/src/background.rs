@@ -108,6 +108,9 @@ impl Cache {
         if self.caps_changed {
             deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
         }
+        if self.has_untried() {
+            deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
+        }
         if self.levels.iter().any(Level::is_over) {
             deadline = deadline.min(now.saturating_add(SHRINK_PAUSE));
         }
@@ -439,7 +442,7 @@ impl Cache {
     }
 
     fn relieve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
-        let Some(first) = self.waiting[level].front().copied() else { return };
+        let Some(first) = self.waiting[level].first() else { return };
         let op = self.ops.get(first.0);
         let is_store = matches!(op.task, Task::Store(_));
         let volume = op.volume;

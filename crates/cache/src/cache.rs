@@ -17,6 +17,7 @@ use crate::op::{DestageMark, Flush, Op, Piece, Sought, Task, Want};
 use crate::slab::Slab;
 use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
 use crate::volumes::{VolumeCounters, Volumes};
+use crate::waiting::Waiting;
 use crate::worn::LevelWear;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -146,8 +147,8 @@ pub struct Cache {
     pub(crate) destaging: FixedMap<BlockKey, DestageMark>,
     /// Blocks that cleaning has destaged in order to drop them.
     pub(crate) drops: PendingDrops,
-    /// Stores waiting for room, per level, in order of class rank, then age.
-    pub(crate) waiting: Vec<VecDeque<OpId>>,
+    /// What waits for room, per level.
+    pub(crate) waiting: Vec<Waiting>,
     /// Per level when stores that wait may be looked at again for whether they can be placed.
     pub(crate) hopeless_not_before: Vec<Nanos>,
     /// Per level when a clean block is sought next beyond the cold end; see `room`.
@@ -198,7 +199,7 @@ impl Cache {
         Ok(Cache {
             levels: spec.levels.iter().map(build).collect(),
             counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
-            waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
+            waiting: spec.levels.iter().map(|_| Waiting::default()).collect(),
             hopeless_not_before: vec![Nanos::ZERO; spec.levels.len()],
             clean_not_before: vec![Nanos::ZERO; spec.levels.len()],
             #[cfg(test)]

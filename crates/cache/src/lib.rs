@@ -44,6 +44,7 @@ mod stuck;
 mod through;
 mod unsynced;
 mod volumes;
+mod waiting;
 mod watch;
 mod worn;
 mod write;

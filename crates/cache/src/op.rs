@@ -7,6 +7,7 @@
 
 use crate::action::{Few, Part};
 use crate::admission::BlockSet;
+use crate::waiting::Arrival;
 use alloc::collections::VecDeque;
 use layby_types::{BlockIndex, ErrorKind, LevelIndex, RequestId, Slot};
 use smallvec::SmallVec;
@@ -127,6 +128,8 @@ pub(crate) struct Store {
     pub(crate) phase: StorePhase,
     /// The level written, or the backing store.
     pub(crate) level: Option<LevelIndex>,
+    /// Once it has waited for room in the level: it keeps its place until it finds some.
+    pub(crate) arrival: Option<Arrival>,
     /// Slot per block, and whether it is new to the block.
     pub(crate) slots: Few<(Slot, bool)>,
     /// How many of them count as being stored.

@@ -9,6 +9,7 @@
 use crate::Cache;
 use crate::action::{Action, OpId};
 use crate::op::Task;
+use crate::waiting::Waiting;
 use layby_policy::schedule::Rank;
 use layby_types::{ClassId, VolumeId};
 
@@ -58,8 +59,7 @@ impl Cache {
 
     /// The rank of the best one that waits for room.
     fn rank_waiting(&self) -> Rank {
-        let first = |level: &alloc::collections::VecDeque<OpId>| level.front().copied();
-        let waiters = self.waiting.iter().filter_map(first);
+        let waiters = self.waiting.iter().filter_map(Waiting::first);
         let classes = waiters.filter_map(|id| self.ops.find(id.0)).map(|op| op.volume);
         let ranks = classes.map(|number| ClassId(self.volumes.get(number).class as u8));
         ranks.map(|class| self.rank_of_class(class)).min().unwrap_or(Rank::BACKGROUND)

@@ -591,7 +591,7 @@ impl Cache {
         }
         let Task::Fetch(fetch) = &mut self.ops.get_mut(id.0).task else { panic!("a fetch waits") };
         fetch.waits_for = Some(top);
-        self.waiting[top].push_back(id);
+        self.waiting[top].promotions.push_back(id);
         true
     }
 
@@ -607,14 +607,14 @@ impl Cache {
         }
         let Task::Fetch(fetch) = &mut self.ops.get_mut(id.0).task else { panic!("a fetch waits") };
         fetch.waits_for = Some(top);
-        self.waiting[top].push_front(id);
+        self.waiting[top].promotions.push_front(id);
     }
 
     /// Somebody wants to write the block of a waiting promotion: true when it made way.
     pub(crate) fn cancel_promotion(&mut self, moment: &mut Moment<'_>, id: OpId) -> bool {
         let Task::Fetch(fetch) = &mut self.ops.get_mut(id.0).task else { return false };
         let Some(level) = fetch.waits_for.take() else { return false };
-        self.waiting[level].retain(|other| *other != id);
+        self.waiting[level].promotions.retain(|other| *other != id);
         self.end_fetch(moment, id);
         true
     }

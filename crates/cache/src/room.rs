@@ -13,6 +13,7 @@ use crate::hash::FixedMap;
 use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
+use crate::waiting::Turn;
 use alloc::vec;
 use layby_policy::{Group, Moment, Warmth};
 use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
@@ -25,6 +26,9 @@ const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
 const HOPELESS_PAUSE: Nanos = Nanos::from_millis(100);
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
+/// Of these, stores that find no room, of a volume each; where more volumes wait, a timer has the
+/// others tried.
+const FAILED_MAX: usize = 8;
 /// Stores that are placed per freed slot where somebody better may come: the end of each places
 /// the next ones.
 const PLACED_STEPWISE: usize = 2;
@@ -204,15 +208,14 @@ impl Cache {
 
     // ---- waiting for room ----
 
-    /// A store waits for room: behind its equals, before lower classes.
+    /// A store waits for room: behind those of its rank, or where it has waited before.
     pub(crate) fn wait_for_room(&mut self, moment: &mut Moment<'_>, level: usize, id: OpId) {
-        let rank = self.volumes.class(self.ops.get(id.0).volume).rank;
-        let rank_of = |op: &OpId| self.volumes.class(self.ops.get(op.0).volume).rank;
-        let fetches = |op: &OpId| matches!(self.ops.get(op.0).task, Task::Fetch(_));
-        // From the back, where its place is: a saturating stream keeps thousands waiting.
-        let before = |other: &OpId| !fetches(other) && rank_of(other) <= rank;
-        let place = self.waiting[level].iter().rposition(before).map_or(0, |last| last + 1);
-        self.waiting[level].insert(place, id);
+        let volume = self.ops.get(id.0).volume;
+        let rank = self.volumes.class(volume).rank;
+        let known = self.store_mut(id).arrival;
+        let arrival = known.unwrap_or_else(|| self.waiting[level].next_arrival());
+        self.store_mut(id).arrival = Some(arrival);
+        self.waiting[level].add_store(Turn { rank, arrival, volume }, id);
         self.relieve(moment, level, id);
     }
 
@@ -381,24 +384,53 @@ impl Cache {
         self.finish(moment, id);
     }
 
-    /// Room may have become free: tries the stores that wait for it.
+    /// Room may have become free: tries what waits for it, a volume's stores until one finds none.
     pub(crate) fn retry_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
         let placed_max = if self.is_stepwise { PLACED_STEPWISE } else { RETRIES_MAX };
-        let mut placed = 0;
+        let tried_last = self.waiting[level].tried_last.take();
+        let (mut placed, mut failed, mut last) = (0, 0, None);
         for _ in 0..RETRIES_MAX {
-            let Some(id) = self.waiting[level].pop_front() else { return };
-            let waiting_before = self.waiting[level].len();
-            match &self.ops.get(id.0).task {
-                Task::Store(store) => {
-                    assert!(store.phase == StorePhase::Waiting, "a store waits in its phase");
-                    self.place(moment, id);
+            let Some((turn, id)) = self.waiting[level].take_after(last) else {
+                return self.retry_promotions(moment, level, placed_max - placed);
+            };
+            let phase = self.store_mut(id).phase;
+            assert!(phase == StorePhase::Waiting, "a store waits in its phase");
+            #[cfg(test)]
+            (self.effort.room_tries += 1);
+            self.place(moment, id);
+            last = Some(turn);
+            if self.waiting[level].has(turn) {
+                failed += 1;
+                if failed == FAILED_MAX {
+                    self.waiting[level].tried_last = last;
+                    return;
                 }
-                Task::Fetch(_) => self.retry_promotion(moment, id, level),
-                other => panic!("{other:?} never waits for room"),
+                if failed == 1 {
+                    // The best one has been tried; the others go on where the last try ended.
+                    last = last.max(tried_last);
+                }
+                continue;
             }
             // What ended at once brings no end that would try the next one.
             placed += usize::from(self.ops.find(id.0).is_some());
-            if self.waiting[level].len() > waiting_before || placed == placed_max {
+            if placed == placed_max {
+                return;
+            }
+        }
+    }
+
+    /// Whether more volumes wait for room in a level than one try comes to.
+    pub(crate) fn has_untried(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.volumes() > FAILED_MAX)
+    }
+
+    /// Tries promotions that wait, so many at most, until one has to wait on.
+    fn retry_promotions(&mut self, moment: &mut Moment<'_>, level: usize, count: usize) {
+        for _ in 0..count {
+            let Some(id) = self.waiting[level].promotions.pop_front() else { return };
+            let others = self.waiting[level].promotions.len();
+            self.retry_promotion(moment, id, level);
+            if self.waiting[level].promotions.len() > others {
                 return;
             }
         }
@@ -414,7 +446,7 @@ impl Cache {
         }
         self.hopeless_not_before[level] = moment.now.saturating_add(HOPELESS_PAUSE);
         let waiting: FixedMap<OpId, u16> =
-            self.waiting[level].iter().map(|id| (*id, self.ops.get(id.0).volume)).collect();
+            self.waiting[level].iter().map(|id| (id, self.ops.get(id.0).volume)).collect();
         let mut hopeless = vec![None; self.volumes.end()];
         for volume in waiting.values() {
             let known = &mut hopeless[usize::from(*volume)];
@@ -539,14 +571,7 @@ impl Cache {
         kind: ErrorKind,
         is_meant: impl Fn(u16) -> bool,
     ) {
-        let mine = |op: &OpId| {
-            let op = self.ops.get(op.0);
-            is_meant(op.volume) && matches!(op.task, Task::Store(_))
-        };
-        let (failed, kept) = self.waiting[level].iter().partition(|op| mine(op));
-        self.waiting[level] = kept;
-        let failed: alloc::collections::VecDeque<OpId> = failed;
-        for id in failed {
+        for id in self.waiting[level].take_stores(is_meant) {
             self.end_store(moment, id, Err(kind));
         }
     }

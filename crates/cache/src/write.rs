@@ -114,7 +114,8 @@ impl Cache {
         let level = self.landing(moment, volume, count).map(|l| LevelIndex(l as u8));
         let phase = StorePhase::Waiting;
         let slots = Few::new();
-        let store = Store { request, durable, origin, phase, level, slots, counted: 0 };
+        let (arrival, counted) = (None, 0);
+        let store = Store { request, durable, origin, phase, level, arrival, slots, counted };
         let id = self.start(volume, first, count, Task::Store(store), true);
         for block in first.0..first.0 + u64::from(count) {
             let key = self.key(volume, BlockIndex(block));
@@ -217,7 +218,8 @@ impl Cache {
             }
             if !self.may_have_room(index, volume) {
                 let below = self.level_below(index, volume).map(|level| LevelIndex(level as u8));
-                self.store_mut(id).level = below;
+                let store = self.store_mut(id);
+                (store.level, store.arrival) = (below, None);
                 return self.place(moment, id);
             }
             // A later block of the run may have its slot already, and others may wait for that.
@@ -289,7 +291,8 @@ impl Cache {
         let (request, durable, level) = (store.request, store.durable, store.level);
         let phase = StorePhase::Waiting;
         let slots = Few::new();
-        let store = Store { request, durable, origin, phase, level, slots, counted: 0 };
+        let (arrival, counted) = (None, 0);
+        let store = Store { request, durable, origin, phase, level, arrival, slots, counted };
         let rest = self.start(volume, first, count, Task::Store(store), false);
         self.ops.get_mut(rest.0).queue = moved;
         for block in first.0..first.0 + u64::from(count) {

@@ -11,6 +11,7 @@ mod host;
 mod log;
 mod sharing;
 mod sizing;
+mod waiting;
 mod worn;
 
 /// What the state machine has looked at, for tests that bound it.
@@ -22,4 +23,6 @@ pub(crate) struct Effort {
     pub(crate) sweeps: u32,
     /// Checks of a waiting discard's range against what is in flight.
     pub(crate) range_checks: core::cell::Cell<u32>,
+    /// Waiting stores that were tried for room.
+    pub(crate) room_tries: u32,
 }

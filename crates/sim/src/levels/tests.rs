@@ -289,8 +289,8 @@ fn reads_at_once_are_the_same_reads() {
 /// loads beside those that were written down; who changes a decision on purpose, renews them.
 #[test]
 fn decisions_are_those_written_down() {
-    let counting = [0x546ee494880d44a9, 0x0737d2b276d0c7e1, 0x6f9d7d18378b1352, 0xd332f73a88e13150];
-    let queueing = [0x6c608089706c3f97, 0x9c50b6274db5b59a, 0x64f3fd7c8ca08904, 0x81e07416ceac654c];
+    let counting = [0xf5921272f53c82d6, 0x7f186bbd43a7fd67, 0xe356ee6666078921, 0x6cedd8e5ef2b4b13];
+    let queueing = [0x7d7bdfc34a33d9d6, 0xf5483a818cbf075b, 0xc289435e6e4b5753, 0x09b63882833227ae];
     for (mode, expected) in [(Mode::Counting, counting), (Mode::Queueing, queueing)] {
         let found: Vec<u64> = (0..4).map(|seed| digest(seed, mode)).collect();
         assert_eq!(found, expected, "{mode:?}: {found:#x?}");
