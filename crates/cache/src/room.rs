@@ -24,6 +24,10 @@ const EVICTIONS_MAX: u32 = 64;
 const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
 /// How often it is checked, at most, whether the stores that wait for room can still get it.
 const HOPELESS_PAUSE: Nanos = Nanos::from_millis(100);
+/// Slots that one look for a dirty block that can move to a level below looks at, however warm.
+const BELOW_LOOKS: u32 = 16_384;
+/// When such a look that found none goes on.
+const BELOW_PAUSE: Nanos = Nanos::from_millis(10);
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
 /// Of these, stores that find no room, of a volume each; where more volumes wait, a timer has the
@@ -240,12 +244,14 @@ impl Cache {
         let Some(group) = self.levels[level].yielder(&self.volumes, level, asker, scope) else {
             return false;
         };
-        if self.going_home[level] == Some(group) {
-            return false;
+        let mut slot = None;
+        if self.going_home[level] != Some(group) {
+            slot = self.coldest_dirty(moment, level, group);
+            slot = slot.or_else(|| self.next_dirty_at_bound(level, asker?, group));
         }
-        let slot = self.coldest_dirty(moment, level, group);
-        let own = || self.next_dirty_at_bound(level, asker?, group);
-        let Some(slot) = slot.or_else(own) else { return false };
+        // Ahead of need, what is coldest may as well go home.
+        let behind = || asker.and_then(|_| self.next_dirty_for_below(moment.now, level, group));
+        let Some(slot) = slot.or_else(behind) else { return false };
         if let Some(below) = self.level_below(level, owner(group))
             && self.passes_by(moment.now, below, owner(group), 0)
         {
@@ -294,6 +300,24 @@ impl Cache {
             dirty.key.volume() == id && !dirty.sick && calm.allows(dirty.key)
         });
         self.in_vain[level] = found.is_none().then_some(group);
+        found
+    }
+
+    /// A dirty block at rest that can move to a level below, however warm: what is coldest may be
+    /// on its way to a backing store that does not answer, and be more than a policy offers.
+    fn next_dirty_for_below(&mut self, now: Nanos, level: usize, group: Group) -> Option<Slot> {
+        let number = owner(group);
+        if now < self.below_not_before[level] || !self.may_go_down(now, level, number) {
+            return None;
+        }
+        let id = self.volumes.get(number).id;
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        let found = self.levels[level].sweep(BELOW_LOOKS, &mut |dirty: &Resident| {
+            dirty.key.volume() == id && !dirty.sick && calm.allows(dirty.key)
+        });
+        if found.is_none() {
+            self.below_not_before[level] = now.saturating_add(BELOW_PAUSE);
+        }
         found
     }
 

@@ -407,6 +407,31 @@ fn a_full_home_leaves_the_levels_below() {
     }
 }
 
+/// Goal: writes into NVM go on while there is room in the SSD level, though the backing store does
+/// not answer and has been given more of the coldest blocks than a policy offers. Method: half of
+/// the NVM level is being written back; writes follow as long as the SSD level has room; all end
+/// without the node's time-out, and are read; every eviction policy.
+#[test]
+fn a_silent_backing_store_leaves_the_ssd_level() {
+    for (seed, eviction) in EvictionKind::ALL.into_iter().cycle().take(20).enumerate() {
+        let mut spec = spec([4, 512, 1024]);
+        spec.writeback.merge_bytes = 64 * 4096;
+        spec.levels.iter_mut().for_each(|level| level.eviction = eviction);
+        let mut host = Host::new(spec, &[volume(1, 0, 4096)], seed as u64);
+        host.silent.insert(VolumeId(1));
+        for block in 0..1024 {
+            let written = host.run(VolumeId(1), call(Operation::Write, block * 4096, 4096), 9);
+            assert_eq!(written.result, Ok(()), "{eviction:?}; SEED={seed}");
+        }
+        assert!(host.now < Nanos::from_secs(2), "{:?}; {eviction:?}; SEED={seed}", host.now);
+        let read = host.run(VolumeId(1), call(Operation::Read, 0, 1024 * 4096), 0);
+        assert!(read.cells.iter().all(|cell| *cell == 9), "{eviction:?}; SEED={seed}");
+        host.silent.clear();
+        host.wait(8);
+        assert_eq!(host.at_home(BlockKey::new(VolumeId(1), BlockIndex(1023))), 9, "SEED={seed}");
+    }
+}
+
 /// Goal: a store never waits for room below that only clean copies of its own blocks could make:
 /// they stay as long as it does. Method: a volume with a small cap writes, and its blocks become
 /// clean; then its home is full, and it writes over some of them at once, in all sizes and places.
