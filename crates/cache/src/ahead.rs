@@ -14,7 +14,7 @@
 use crate::action::{Action, Cause, OpId};
 use crate::cache::Cache;
 use crate::level::{AHEAD_PART, Scope};
-use crate::op::{Piece, Reader, Sought, Task, Want};
+use crate::op::{Reader, Sought, Task};
 use crate::read::{PROMOTIONS_MAX, Run};
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
@@ -237,19 +237,6 @@ impl Cache {
                 self.write_copy(id, top, index, slot, key, Cause::Promote);
             }
         }
-    }
-
-    /// What was at hand has gone: who joined its fetch reads for himself, before who waits for it.
-    pub(crate) fn read_anew(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
-        let op = self.ops.get_mut(id.0);
-        // They counted when they joined, and count again where they are found.
-        let counted = readers.iter().filter(|reader| reader.part.length > 0).count() as u64;
-        self.volumes.get_mut(op.volume).counters.misses -= counted;
-        for Reader { request, index, part } in readers.iter().rev().copied() {
-            let block = BlockIndex(op.first.0 + u64::from(index));
-            op.queue.push_front(Piece { request, block, part, want: Want::Read });
-        }
-        self.end_fetch(moment, id);
     }
 
     /// A fetch has ended.

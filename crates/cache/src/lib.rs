@@ -35,6 +35,7 @@ mod op;
 mod places;
 mod rank;
 mod read;
+mod refetch;
 mod reserve;
 mod room;
 pub mod sizing;

@@ -1,0 +1,115 @@
+//! Fetches that failed: which of their readers fail, and which read again, and from where.
+//!
+//! How: a run that a level could not return is read again block by block; a clean block that is bad
+//! is dropped and read from the backing store, a dirty one fails its readers. What a backing store
+//! had at hand and has no more is read for each reader anew.
+//! Invariant: a read of one block from the backing store fails its readers, so that nothing is
+//! read again without end. Cost: a read per block, after failures only.
+
+use crate::action::{Action, Event, Few, OpId};
+use crate::cache::Cache;
+use crate::op::{Piece, Reader, Sought, Task, Want};
+use crate::read::Run;
+use layby_policy::Moment;
+use layby_types::{BlockIndex, ErrorKind, LevelIndex, Slot};
+
+impl Cache {
+    /// A level could not return the run: block by block, drop what is clean and bad and fetch it
+    /// from below; what is dirty and bad fails its readers.
+    pub(crate) fn refetch(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        result: Result<(), ErrorKind>,
+    ) {
+        let op = self.ops.get_mut(id.0);
+        let (volume, first, count) = (op.volume, op.first, op.count);
+        let Task::Fetch(fetch) = &mut op.task else { panic!("only a fetch is fetched again") };
+        let level = fetch.from.expect("it was read from a level");
+        let readers = core::mem::take(&mut fetch.readers);
+        if count > 1 {
+            let slots = core::mem::take(&mut fetch.slots);
+            return self.refetch_singly(moment, id, (volume, first, level), &slots, &readers);
+        }
+        let slot = fetch.slots[0];
+        let key = self.key(volume, first);
+        let held = &self.levels[usize::from(level.0)];
+        let is_there = held.find(volume, key) == Some(slot);
+        if is_there && held.is_dirty(slot) {
+            self.note_sick(moment, volume, level, slot);
+            for reader in readers {
+                self.end_part(reader.request, result);
+            }
+            return self.end_fetch(moment, id);
+        }
+        if is_there {
+            self.drop_copy(volume, usize::from(level.0), slot, false);
+            self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
+        }
+        let op = self.ops.get_mut(id.0);
+        let Task::Fetch(fetch) = &mut op.task else { panic!("only a fetch is fetched again") };
+        (fetch.from, fetch.readers) = (None, readers);
+        fetch.slots.clear();
+        self.submit_fetch(id);
+    }
+
+    fn refetch_singly(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        (volume, first, level): (u16, BlockIndex, LevelIndex),
+        slots: &[Slot],
+        readers: &[Reader],
+    ) {
+        // Whatever queued behind the run moves behind the single fetches through `finish`.
+        let queue = core::mem::take(&mut self.ops.get_mut(id.0).queue);
+        self.count_ahead_out(id);
+        // A discard that waits for the run must not begin before the single fetches have ended.
+        self.release_blocks(moment, id);
+        for (index, slot) in slots.iter().enumerate() {
+            let block = BlockIndex(first.0 + index as u64);
+            let mine = readers.iter().filter(|r| r.index as usize == index);
+            let run = Run {
+                from: Some(level),
+                first: block,
+                slots: Few::from_slice(&[*slot]),
+                readers: mine.map(|r| Reader { index: 0, ..*r }).collect(),
+                count: 1,
+            };
+            self.start_fetch(volume, Some(run), Sought::Asked);
+            let op = self.busy[&self.key(volume, block)];
+            let behind = queue.iter().filter(|piece| piece.block == block).copied();
+            self.ops.get_mut(op.0).queue.extend(behind);
+        }
+    }
+
+    /// A dirty block is unreadable: keep it, out of the way of background work.
+    pub(crate) fn note_sick(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        level: LevelIndex,
+        slot: Slot,
+    ) {
+        let held = &mut self.levels[usize::from(level.0)];
+        if !held.is_sick(slot) {
+            held.set_sick(volume, slot);
+            let key = held.key(slot);
+            self.actions.push(Action::Report(Event::CorruptDirtyKept { key, level }));
+        }
+        self.levels[usize::from(level.0)].on_hit(moment, volume, slot);
+    }
+
+    /// What was at hand has gone: who joined its fetch reads for himself, before who waits for it.
+    pub(crate) fn read_anew(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
+        let op = self.ops.get_mut(id.0);
+        // They counted when they joined, and count again where they are found.
+        let counted = readers.iter().filter(|reader| reader.part.length > 0).count() as u64;
+        self.volumes.get_mut(op.volume).counters.misses -= counted;
+        for Reader { request, index, part } in readers.iter().rev().copied() {
+            let block = BlockIndex(op.first.0 + u64::from(index));
+            op.queue.push_front(Piece { request, block, part, want: Want::Read });
+        }
+        self.end_fetch(moment, id);
+    }
+}
