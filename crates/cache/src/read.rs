@@ -230,15 +230,12 @@ impl Cache {
         if let Some(promotion) = fetch.promotion.take() {
             return self.on_promoted(moment, id, promotion, result);
         }
-        if result.is_err() && fetch.from.is_some() {
-            return self.refetch(moment, id, result);
+        if let Err(kind) = result {
+            return self.on_unfetched(moment, id, kind);
         }
         let readers = core::mem::take(&mut fetch.readers);
         if fetch.sought == Sought::AtHand {
-            match result {
-                Ok(()) => self.keep_joined(moment, id, &readers),
-                Err(_) => return self.read_anew(moment, id, &readers),
-            }
+            self.keep_joined(moment, id, &readers);
         }
         let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("it still is one") };
         // A hint asks for the blocks to be kept.
@@ -246,18 +243,17 @@ impl Cache {
         let is_missed = fetch.from.is_none() && !fetch.sought.is_ahead() && !is_hinted;
         for reader in readers {
             let Reader { request, index, part } = reader;
-            if result.is_ok() && part.length > 0 {
+            if part.length > 0 {
                 self.actions.push(Action::Deliver { op: id, index, request, part });
             }
-            self.end_part(request, result);
+            self.end_part(request, Ok(()));
         }
-        if result.is_ok() && is_missed {
+        if is_missed {
             self.admit_fetch(id);
         }
-        if result.is_ok() && self.promote(moment, id) {
-            return;
+        if !self.promote(moment, id) {
+            self.end_fetch(moment, id);
         }
-        self.end_fetch(moment, id);
     }
 
     pub(crate) fn end_fetch(&mut self, moment: &mut Moment<'_>, id: OpId) {

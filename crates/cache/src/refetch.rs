@@ -1,19 +1,42 @@
 //! Fetches that failed: which of their readers fail, and which read again, and from where.
 //!
 //! How: a run that a level could not return is read again block by block; a clean block that is bad
-//! is dropped and read from the backing store, a dirty one fails its readers. What a backing store
-//! had at hand and has no more is read for each reader anew.
+//! is dropped and read from the backing store, a dirty one fails its readers. Where the backing
+//! store cannot return a run for bad bytes, those who asked for a part of it read their blocks one
+//! by one: the bad ones may not be theirs. So do all who joined what was at hand and is no more.
 //! Invariant: a read of one block from the backing store fails its readers, so that nothing is
-//! read again without end. Cost: a read per block, after failures only.
+//! read again without end, and what ended with a time-out is not read again at all.
+//! Cost: a read per block, after failures only.
 
 use crate::action::{Action, Event, Few, OpId};
 use crate::cache::Cache;
-use crate::op::{Piece, Reader, Sought, Task, Want};
+use crate::hash::FixedMap;
+use crate::op::{Piece, Reader, Readers, Sought, Task, Want};
 use crate::read::Run;
 use layby_policy::Moment;
-use layby_types::{BlockIndex, ErrorKind, LevelIndex, Slot};
+use layby_types::{BlockIndex, ErrorKind, LevelIndex, RequestId, Slot};
 
 impl Cache {
+    /// A fetch could not read its run.
+    pub(crate) fn on_unfetched(&mut self, moment: &mut Moment<'_>, id: OpId, kind: ErrorKind) {
+        let op = self.ops.get_mut(id.0);
+        let count = op.count;
+        let Task::Fetch(fetch) = &mut op.task else { panic!("a fetch ends as a fetch") };
+        if fetch.from.is_some() {
+            return self.refetch(moment, id, Err(kind));
+        }
+        let readers = core::mem::take(&mut fetch.readers);
+        let (failed, anew) = match fetch.sought {
+            Sought::AtHand => (Readers::new(), readers),
+            _ if kind == ErrorKind::Corrupt && count > 1 => part_of_whole(readers, count),
+            _ => (readers, Readers::new()),
+        };
+        for reader in failed {
+            self.end_part(reader.request, Err(kind));
+        }
+        self.read_anew(moment, id, &anew);
+    }
+
     /// A level could not return the run: block by block, drop what is clean and bad and fetch it
     /// from below; what is dirty and bad fails its readers.
     pub(crate) fn refetch(
@@ -100,7 +123,8 @@ impl Cache {
         self.levels[usize::from(level.0)].on_hit(moment, volume, slot);
     }
 
-    /// What was at hand has gone: who joined its fetch reads for himself, before who waits for it.
+    /// These readers of a run that could not be read read their blocks one by one, before what
+    /// waits for the run.
     pub(crate) fn read_anew(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
         let op = self.ops.get_mut(id.0);
         // They counted when they joined, and count again where they are found.
@@ -112,4 +136,13 @@ impl Cache {
         }
         self.end_fetch(moment, id);
     }
+}
+
+/// Readers by requests that read all blocks of a run, so the bad ones, too, and those that do not.
+fn part_of_whole(readers: Readers, count: u32) -> (Readers, Readers) {
+    let mut blocks: FixedMap<RequestId, u32> = FixedMap::default();
+    for reader in &readers {
+        *blocks.entry(reader.request).or_default() += 1;
+    }
+    readers.into_iter().partition(|reader| blocks[&reader.request] == count)
 }

@@ -74,6 +74,8 @@ pub(super) struct Host {
     pub(super) sync_fault: Option<ErrorKind>,
     /// Blocks that no level can return.
     pub(super) unreadable: BTreeSet<BlockKey>,
+    /// Blocks that the backing store cannot return, and what their reads end with.
+    pub(super) bad_below: BTreeMap<BlockKey, ErrorKind>,
     pub(super) specs: Vec<VolumeSpec>,
     request_next: u64,
     /// Actions end in the order in which they began.
@@ -116,6 +118,7 @@ impl Host {
             level_fault: None,
             sync_fault: None,
             unreadable: BTreeSet::new(),
+            bad_below: BTreeMap::new(),
             specs: volumes.to_vec(),
             request_next: 0,
             in_order: false,
@@ -476,6 +479,9 @@ impl Host {
                 self.reads_below.push((first, count));
                 let key = |b| BlockKey::new(volume, BlockIndex(b));
                 let blocks = first.0..first.0 + u64::from(count);
+                if let Some(kind) = blocks.clone().find_map(|b| self.bad_below.get(&key(b))) {
+                    return (op, Err(*kind));
+                }
                 let read = |b| self.backing.get(&key(b)).copied().unwrap_or_default();
                 let contents = blocks.map(read).collect();
                 self.buffers.insert(op, contents);
@@ -491,6 +497,7 @@ impl Host {
                 let contents: Vec<Content> = (0..count as usize).map(content).collect();
                 for (index, content) in contents.iter().enumerate() {
                     let key = BlockKey::new(volume, BlockIndex(first.0 + index as u64));
+                    self.bad_below.remove(&key);
                     self.backing.insert(key, *content);
                     if durable {
                         self.backing_durable.insert(key, *content);

@@ -6,6 +6,7 @@ mod crash;
 mod discards;
 mod drains;
 mod exact;
+mod faults;
 mod figures;
 mod host;
 mod log;
