@@ -98,6 +98,8 @@ impl Sought {
 pub(crate) struct Fetch {
     /// The level read from, or the backing store.
     pub(crate) from: Option<LevelIndex>,
+    /// It is read from the backing store though a persistent level has it, which could not be read.
+    pub(crate) is_held: bool,
     pub(crate) slots: Few<Slot>,
     pub(crate) readers: Readers,
     pub(crate) sought: Sought,
@@ -147,8 +149,8 @@ pub(crate) enum Origin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorePhase {
-    /// Reading what a merge goes into.
-    Reading,
+    /// Reading what a merge goes into, from this level or the backing store.
+    Reading { from: Option<LevelIndex> },
     /// Waiting for room, or for a destage of a block that is written through.
     Waiting,
     /// In the level's or the backing store's hands.

@@ -196,7 +196,9 @@ impl Cache {
         let Some(run) = run else { return };
         let Run { from, first, slots, readers, count } = run;
         let (admitted, asked, promotion, waits_for) = (BlockSet::ALL, BlockSet::NONE, None, None);
-        let fetch = Fetch { from, slots, readers, sought, admitted, asked, promotion, waits_for };
+        let is_held = false;
+        let fetch =
+            Fetch { from, is_held, slots, readers, sought, admitted, asked, promotion, waits_for };
         let op = self.start(volume, first, count, Task::Fetch(fetch), true);
         self.submit_fetch(op);
     }
@@ -364,6 +366,7 @@ impl Cache {
         let op = self.ops.get(id.0);
         let Task::Fetch(fetch) = &op.task else { panic!("only a fetch is promoted") };
         let (volume, from, count) = (op.volume, fetch.from, op.count);
+        let is_held = fetch.is_held;
         if fetch.admitted.stretch(count).is_empty() {
             return false;
         }
@@ -372,9 +375,9 @@ impl Cache {
         let goes_on = match rises {
             Some(top) if self.levels[top].kind == LevelKind::Memory => {
                 self.promote_to_memory(moment, id, top);
-                from.is_none() && self.keep(moment, id)
+                from.is_none() && !is_held && self.keep(moment, id)
             }
-            Some(top) if self.promotions_inflight + count <= PROMOTIONS_MAX => {
+            Some(top) if !is_held && self.promotions_inflight + count <= PROMOTIONS_MAX => {
                 self.promote_to_persistent(moment, id, top) || self.wait_to_promote(moment, id, top)
             }
             _ => false,

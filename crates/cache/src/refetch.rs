@@ -1,7 +1,8 @@
 //! Fetches that failed: which of their readers fail, and which read again, and from where.
 //!
-//! How: a run that a level could not return is read again block by block; a clean block that is bad
-//! is dropped and read from the backing store, a dirty one fails its readers. Where the backing
+//! How: a run that a level could not return is read again block by block; a clean block is read from
+//! the backing store, a dirty one fails its readers. What is bad is dropped if it is clean and marked
+//! if it is dirty; a level that failed for another reason says nothing of its blocks. Where the backing
 //! store cannot return a run for bad bytes, those who asked for a part of it read their blocks one
 //! by one: the bad ones may not be theirs. So do all who joined what was at hand and is no more.
 //! Invariant: a read of one block from the backing store fails its readers, so that nothing is
@@ -23,7 +24,7 @@ impl Cache {
         let count = op.count;
         let Task::Fetch(fetch) = &mut op.task else { panic!("a fetch ends as a fetch") };
         if fetch.from.is_some() {
-            return self.refetch(moment, id, Err(kind));
+            return self.refetch(moment, id, kind);
         }
         let readers = core::mem::take(&mut fetch.readers);
         let (failed, anew) = match fetch.sought {
@@ -37,14 +38,9 @@ impl Cache {
         self.read_anew(moment, id, &anew);
     }
 
-    /// A level could not return the run: block by block, drop what is clean and bad and fetch it
-    /// from below; what is dirty and bad fails its readers.
-    pub(crate) fn refetch(
-        &mut self,
-        moment: &mut Moment<'_>,
-        id: OpId,
-        result: Result<(), ErrorKind>,
-    ) {
+    /// A level could not return the run: block by block, what is clean is fetched from below, what
+    /// is dirty fails its readers.
+    fn refetch(&mut self, moment: &mut Moment<'_>, id: OpId, kind: ErrorKind) {
         let op = self.ops.get_mut(id.0);
         let (volume, first, count) = (op.volume, op.first, op.count);
         let Task::Fetch(fetch) = &mut op.task else { panic!("only a fetch is fetched again") };
@@ -59,19 +55,23 @@ impl Cache {
         let held = &self.levels[usize::from(level.0)];
         let is_there = held.find(volume, key) == Some(slot);
         if is_there && held.is_dirty(slot) {
-            self.note_sick(moment, volume, level, slot);
+            if kind == ErrorKind::Corrupt {
+                self.note_sick(moment, volume, level, slot);
+            }
             for reader in readers {
-                self.end_part(reader.request, result);
+                self.end_part(reader.request, Err(kind));
             }
             return self.end_fetch(moment, id);
         }
-        if is_there {
+        let is_bad = is_there && kind == ErrorKind::Corrupt;
+        if is_bad {
             self.drop_copy(volume, usize::from(level.0), slot, false);
             self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
         }
         let op = self.ops.get_mut(id.0);
         let Task::Fetch(fetch) = &mut op.task else { panic!("only a fetch is fetched again") };
         (fetch.from, fetch.readers) = (None, readers);
+        fetch.is_held = is_there && !is_bad;
         fetch.slots.clear();
         self.submit_fetch(id);
     }

@@ -167,9 +167,8 @@ impl Cache {
     }
 
     fn read_for_merge(&mut self, op: OpId) {
-        let (volume, first, count) = self.extent(op);
+        let (volume, first, _) = self.extent(op);
         let key = self.key(volume, first);
-        self.store_mut(op).phase = StorePhase::Reading;
         // Memory levels are skipped: the copy below them is the same and can be read by anyone.
         // So are copies in lent room, which the host need not have stored.
         let mut persistent = self.levels.iter().enumerate().filter(|(_, l)| l.kind.is_persistent());
@@ -177,18 +176,18 @@ impl Cache {
             let slot = level.find(volume, key).filter(|slot| !level.is_borrowed(*slot))?;
             Some((i, slot))
         });
-        let action = match found {
-            Some((level, slot)) => {
-                let slots = Few::from_slice(&[slot]);
-                Action::ReadLevel { op, level: LevelIndex(level as u8), slots }
-            }
-            None => {
-                self.backing.count_read(1, false);
-                let volume = self.volumes.get(volume).id;
-                Action::ReadBacking { op, volume, first, count, at_hand: false }
-            }
-        };
-        self.submit(op, action);
+        let Some((level, slot)) = found else { return self.read_below_for_merge(op) };
+        let level = LevelIndex(level as u8);
+        self.store_mut(op).phase = StorePhase::Reading { from: Some(level) };
+        self.submit(op, Action::ReadLevel { op, level, slots: Few::from_slice(&[slot]) });
+    }
+
+    fn read_below_for_merge(&mut self, op: OpId) {
+        let (volume, first, count) = self.extent(op);
+        self.store_mut(op).phase = StorePhase::Reading { from: None };
+        self.backing.count_read(1, false);
+        let volume = self.volumes.get(volume).id;
+        self.submit(op, Action::ReadBacking { op, volume, first, count, at_hand: false });
     }
 
     /// Finds room for a store and hands it over; what finds none waits, without holding any. A part
@@ -395,13 +394,13 @@ impl Cache {
     ) {
         let store = self.store_mut(id);
         match store.phase {
-            StorePhase::Reading if result.is_ok() => {
+            StorePhase::Reading { .. } if result.is_ok() => {
                 let Origin::Merge { part, zero } = store.origin else { panic!("a merge reads") };
                 let request = store.request;
                 self.actions.push(Action::Merge { op: id, request, part, zero });
                 self.place(moment, id);
             }
-            StorePhase::Reading => self.retry_merge(moment, id, result),
+            StorePhase::Reading { from } => self.retry_merge(moment, id, from, result),
             StorePhase::Storing if result.is_ok() => self.on_written_down(moment, id),
             StorePhase::Finding if result.is_ok() => self.settle(moment, id),
             StorePhase::Burying if result.is_ok() => self.write_through(id),
@@ -425,26 +424,39 @@ impl Cache {
         self.settle(moment, id);
     }
 
-    /// What a merge goes into is unreadable: a clean copy is dropped and the backing store asked.
-    fn retry_merge(&mut self, moment: &mut Moment<'_>, id: OpId, result: Result<(), ErrorKind>) {
+    /// What a merge goes into could not be read in a level: where it is clean, the backing store is
+    /// asked. A bad copy is dropped, or marked where it is dirty; a level that failed for another
+    /// reason says nothing of its blocks.
+    fn retry_merge(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        from: Option<LevelIndex>,
+        result: Result<(), ErrorKind>,
+    ) {
+        let Some(level) = from else { return self.end_store(moment, id, result) };
         let (volume, first, _) = self.extent(id);
         let key = self.key(volume, first);
-        let mut persistent =
-            (0..self.levels.len()).filter(|l| self.levels[*l].kind.is_persistent());
-        let found = persistent.find_map(|l| Some((l, self.levels[l].find(volume, key)?)));
+        let (index, is_bad) = (usize::from(level.0), result == Err(ErrorKind::Corrupt));
+        let held = &self.levels[index];
+        // A copy in lent room was not what was read.
+        let found = held.find(volume, key).filter(|slot| !held.is_borrowed(*slot));
         match found {
-            Some((level, slot)) if !self.levels[level].is_dirty(slot) => {
-                self.drop_copy(volume, level, slot, false);
-                let level = LevelIndex(level as u8);
+            Some(slot) if held.is_dirty(slot) => {
+                if is_bad {
+                    self.note_sick(moment, volume, level, slot);
+                }
+                self.end_store(moment, id, result);
+            }
+            Some(slot) if is_bad => {
+                self.drop_copy(volume, index, slot, false);
+                self.drop_lent(volume, index, key);
                 let event = crate::Event::CorruptCleanDropped { key, level };
                 self.actions.push(Action::Report(event));
                 self.read_for_merge(id);
             }
-            Some((level, slot)) => {
-                self.note_sick(moment, volume, LevelIndex(level as u8), slot);
-                self.end_store(moment, id, result);
-            }
-            None => self.end_store(moment, id, result),
+            Some(_) => self.read_below_for_merge(id),
+            None => self.read_for_merge(id),
         }
     }
 

@@ -123,3 +123,100 @@ fn what_timed_out_is_not_read_again() {
     assert_eq!(host.answer_of(joined).result, Err(ErrorKind::Retry));
     assert_eq!(host.cache.backing_counters().blocks_read - before, 64);
 }
+
+const SSD: LevelIndex = LevelIndex(2);
+
+/// A volume whose block 5, of content 7, is in the SSD level alone, or in the backing store, too.
+fn in_a_level(levels: u8, is_clean: bool, seed: u64) -> Host {
+    let mut spec = spec([4, 4, 16]);
+    spec.classes[1].levels = levels;
+    let mut host = Host::new(spec, &[volume(1, 1, 64)], seed);
+    write(&mut host, 5, 1, 7);
+    if is_clean {
+        host.drain(1, None);
+        host.settle();
+    }
+    host.unreadable.insert(key(5));
+    host.unreadable_for = ErrorKind::Retry;
+    host
+}
+
+/// Goal: a level that fails otherwise than for bad bytes makes no dirty block unreadable: a read or
+/// a write of a part fails, nothing is reported, and once the level works all is as it was. Method:
+/// a dirty block whose reads end with `Retry` for a while, with and without memory above.
+#[test]
+fn a_passing_fault_makes_no_dirty_block_unreadable() {
+    for levels in [0b100, 0b101] {
+        let mut host = in_a_level(levels, false, 1);
+        assert_eq!(host.run(ONE, read(5, 1), 0).result, Err(ErrorKind::Retry));
+        let part = call(Operation::Write, 5 * BLOCK, CELL);
+        assert_eq!(host.run(ONE, part, 8).result, Err(ErrorKind::Retry));
+        assert_eq!(host.events, []);
+        host.unreadable.clear();
+        assert_eq!(host.run(ONE, part, 8).result, Ok(()));
+        assert_eq!(host.run(ONE, read(5, 1), 0).cells, [8, 7, 7, 7, 7, 7, 7, 7]);
+        host.drain(1, None);
+        host.settle();
+        assert_eq!((host.drained.pop(), host.at_home(key(5))), (Some((1, Ok(()))), 8));
+    }
+}
+
+/// Goal: where such a level cannot return a clean block, the backing store serves the read, or what
+/// a part is merged into; the block stays in its level, once, and nothing is reported. Method: a
+/// clean block whose reads end with `Retry`, for classes with and without memory, and one that
+/// keeps what it reads.
+#[test]
+fn a_passing_fault_drops_no_clean_block() {
+    for (levels, keeps) in [(0b100, false), (0b101, false), (0b101, true), (0b110, false)] {
+        let mut host = in_a_level(0b100, true, 1);
+        let mut spec = host.cache.spec().clone();
+        (spec.classes[1].levels, spec.classes[1].keep_reads) = (levels, keeps);
+        host.cache.reconfigure(spec).expect("the classes are sound");
+        let answer = host.run(ONE, read(5, 1), 0);
+        host.settle();
+        assert_eq!((answer.result, answer.cells), (Ok(()), Vec::from([7; CELLS])));
+        assert_eq!((host.cache.held_by(ONE, SSD), &host.events[..]), ((1, 0, 0), &[][..]));
+        assert_eq!(host.cache.held_by(ONE, LevelIndex(1)), (0, 0, 0), "it is in one level");
+        assert_eq!(host.cache.held_by(ONE, LevelIndex(0)).0, u32::from(levels & 1));
+        let part = call(Operation::Write, 5 * BLOCK, CELL);
+        assert_eq!((host.run(ONE, part, 8).result, &host.events[..]), (Ok(()), &[][..]));
+        host.unreadable.clear();
+        assert_eq!(host.run(ONE, read(5, 1), 0).cells, [8, 7, 7, 7, 7, 7, 7, 7]);
+    }
+}
+
+/// Goal: where the backing store fails as well, read and write end with its error. Method: a clean
+/// block that neither can return.
+#[test]
+fn what_nothing_can_return_is_an_error() {
+    for kind in [ErrorKind::Retry, ErrorKind::Corrupt] {
+        let mut host = in_a_level(0b101, true, 1);
+        host.bad_below.insert(key(5), kind);
+        assert_eq!(host.run(ONE, read(5, 1), 0).result, Err(kind));
+        let part = call(Operation::Write, 5 * BLOCK, CELL);
+        assert_eq!(host.run(ONE, part, 8).result, Err(kind));
+        assert_eq!((host.cache.held_by(ONE, SSD), &host.events[..]), ((1, 0, 0), &[][..]));
+    }
+}
+
+/// Goal: a merge that cannot read its block blames no copy in lent room, which it did not read.
+/// Method: a clean block in the SSD level with a copy in lent NVM; the former cannot be read.
+#[test]
+fn a_merge_blames_no_lent_copy() {
+    let mut host = in_a_level(0b100, true, 1);
+    let mut spec = host.cache.spec().clone();
+    spec.classes[1].borrow = true;
+    host.cache.reconfigure(spec).expect("the classes are sound");
+    host.cache.limit_level(LevelIndex(0), 0);
+    host.unreadable.clear();
+    assert_eq!(host.run(ONE, read(5, 1), 0).result, Ok(()));
+    host.settle();
+    assert_eq!(host.cache.held_by(ONE, LevelIndex(1)), (0, 1, 0), "NVM is lent");
+    host.unreadable.insert(key(5));
+    host.unreadable_for = ErrorKind::Corrupt;
+    let part = call(Operation::Write, 5 * BLOCK, CELL);
+    assert_eq!(host.run(ONE, part, 8).result, Ok(()));
+    assert_eq!(host.events, [Event::CorruptCleanDropped { key: key(5), level: SSD }]);
+    host.unreadable.clear();
+    assert_eq!(host.run(ONE, read(5, 1), 0).cells, [8, 7, 7, 7, 7, 7, 7, 7]);
+}

@@ -72,8 +72,9 @@ pub(super) struct Host {
     pub(super) level_fault: Option<ErrorKind>,
     /// What syncs of levels end with.
     pub(super) sync_fault: Option<ErrorKind>,
-    /// Blocks that no level can return.
+    /// Blocks that no level can return, and what their reads end with.
     pub(super) unreadable: BTreeSet<BlockKey>,
+    pub(super) unreadable_for: ErrorKind,
     /// Blocks that the backing store cannot return, and what their reads end with.
     pub(super) bad_below: BTreeMap<BlockKey, ErrorKind>,
     pub(super) specs: Vec<VolumeSpec>,
@@ -118,6 +119,7 @@ impl Host {
             level_fault: None,
             sync_fault: None,
             unreadable: BTreeSet::new(),
+            unreadable_for: ErrorKind::Corrupt,
             bad_below: BTreeMap::new(),
             specs: volumes.to_vec(),
             request_next: 0,
@@ -469,7 +471,7 @@ impl Host {
                 let key = |slot: &Slot| held.get(&slot.0).map(|(key, _)| *key);
                 let mut keys = slots.iter().filter_map(key);
                 let is_lost = keys.any(|key| self.unreadable.contains(&key));
-                (op, if is_lost { Err(ErrorKind::Corrupt) } else { Ok(()) })
+                (op, if is_lost { Err(self.unreadable_for) } else { Ok(()) })
             }
             // It was let go meanwhile.
             Action::ReadBacking { op, at_hand: true, .. } if self.rng.chance(1, 4) => {
