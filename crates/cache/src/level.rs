@@ -84,9 +84,9 @@ pub(crate) struct Level {
     pub(crate) limit: u32,
     pub(crate) used: u32,
     pub(crate) borrowed: u32,
-    /// A dirty block was unreadable once.
-    pub(crate) has_sick: bool,
     pub(crate) dirty: u32,
+    /// Dirty slots that cannot be read.
+    pub(crate) sick: u32,
     /// Slots that will be dirty, of all volumes.
     pub(crate) storing: u32,
     /// Dirty slots on their way home.
@@ -139,8 +139,8 @@ impl Level {
             limit: spec.slots,
             used: 0,
             borrowed: 0,
-            has_sick: false,
             dirty: 0,
+            sick: 0,
             storing: 0,
             destaging: 0,
             drops_pending: 0,
@@ -495,7 +495,7 @@ impl Level {
         // A block that is sick, or cannot go home, cannot leave: a volume with others at the cold
         // end yields first, and one with none at all last. The same where a block would wait for a
         // device that is not the asker's: it leaves as fast as that one takes it, asked or not.
-        if !self.has_sick && !volumes.has_faults && !volumes.places.may_differ() {
+        if self.sick == 0 && !volumes.has_faults && !volumes.places.may_differ() {
             return choose(Spared::Nobody);
         }
         let order = [Spared::ColdEndStuck, Spared::AllStuck, Spared::Nobody];
@@ -683,8 +683,9 @@ impl Level {
         self.gate.is_open(&limits, &input)
     }
 
+    /// What the gate is shown: what cannot be read is not destaged, so it opens no gate.
     pub(crate) fn gate_input(&self, now: Nanos) -> GateInput {
-        let dirty = self.dirty.saturating_sub(self.destaging);
+        let dirty = self.dirty.saturating_sub(self.destaging + self.sick);
         GateInput { dirty, dirtied_last: self.dirtied_last, now }
     }
 }

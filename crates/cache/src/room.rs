@@ -464,7 +464,7 @@ impl Cache {
     /// of dirty ones whose backing store fails: these can neither be moved nor dropped. Checked
     /// once per [`HOPELESS_PAUSE`] at most: it walks over the level for each volume that waits.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
-        let has_reason = self.levels[level].has_sick || self.volumes.has_faults;
+        let has_reason = self.levels[level].sick > 0 || self.volumes.has_faults;
         if !has_reason || moment.now < self.hopeless_not_before[level] {
             return;
         }

@@ -42,7 +42,7 @@ impl Level {
         holding.sick += 1;
         holding.odd.sick += is_odd;
         self.flags[slot.0 as usize] |= MARK;
-        self.has_sick = true;
+        self.sick += 1;
     }
 
     /// The slot's version is dirty, of a generation of odd number or of another one.
@@ -98,6 +98,7 @@ impl Level {
         let (is_sick, is_odd) = (self.is_sick(slot), u32::from(self.is_odd(slot)));
         self.flags[slot.0 as usize] = HELD | HOMED;
         self.dirty -= 1;
+        self.sick -= u32::from(is_sick);
         let holding = self.holding_mut(volume);
         holding.dirty -= 1;
         holding.sick -= u32::from(is_sick);

@@ -220,3 +220,27 @@ fn a_merge_blames_no_lent_copy() {
     host.unreadable.clear();
     assert_eq!(host.run(ONE, read(5, 1), 0).cells, [8, 7, 7, 7, 7, 7, 7, 7]);
 }
+
+/// Goal: unreadable dirty blocks keep no timer going off and no sweep going, and what is readable
+/// beside them is destaged as ever. Method: a level with an unreadable block, calm; then one more
+/// dirty block, destaged at its time; the unreadable one is written anew and goes home.
+#[test]
+fn unreadable_blocks_keep_no_sweep_going() {
+    let mut host = in_a_level(0b100, false, 1);
+    host.unreadable_for = ErrorKind::Corrupt;
+    assert_eq!(host.run(ONE, read(5, 1), 0).result, Err(ErrorKind::Corrupt));
+    host.wait(10);
+    assert_eq!(host.cache.next_deadline(host.now), Nanos::NEVER);
+    let sweeps = host.cache.sweeps;
+    host.wait(10);
+    assert_eq!(host.cache.sweeps, sweeps);
+    write(&mut host, 9, 1, 4);
+    let calm = host.cache.spec().writeback.idle_timeout;
+    assert_eq!(host.cache.next_deadline(host.now), host.now + calm);
+    host.wait(10);
+    assert_eq!((host.at_home(key(9)), host.cache.next_deadline(host.now)), (4, Nanos::NEVER));
+    host.unreadable.clear();
+    write(&mut host, 5, 1, 6);
+    host.wait(10);
+    assert_eq!((host.at_home(key(5)), host.cache.held_by(ONE, SSD)), (6, (2, 0, 0)));
+}
