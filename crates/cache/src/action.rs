@@ -130,7 +130,7 @@ pub enum Event {
         /// Why.
         fault: DestageFault,
     },
-    /// Destaging to a volume works again.
+    /// Destaging to a volume works again, or nothing of it is dirty any more.
     DestageRecovered {
         /// The volume.
         volume: VolumeId,

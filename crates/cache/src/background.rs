@@ -366,6 +366,21 @@ impl Cache {
         }
     }
 
+    /// A dirty block was dropped. Where it was the volume's last one, nothing is left that failed to
+    /// be destaged, and no destage will come that could end well.
+    pub(crate) fn note_less_dirty(&mut self, number: u16) {
+        let is_dirty = self.levels.iter().any(|level| level.holding(number).dirty > 0);
+        let volume = self.volumes.get_mut(number);
+        if is_dirty || volume.is_stuck {
+            return;
+        }
+        volume.fault = None;
+        if volume.told.take().is_some() {
+            let event = Event::DestageRecovered { volume: volume.id };
+            self.actions.push(Action::Report(event));
+        }
+    }
+
     fn note_sick_if_held(
         &mut self,
         moment: &mut Moment<'_>,

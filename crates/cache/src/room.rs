@@ -206,8 +206,12 @@ impl Cache {
         if !superseded {
             self.forget_older(level, slot);
         }
+        let was_dirty = self.levels[level].is_dirty(slot);
         self.levels[level].remove(volume, class, slot);
         self.push_free(level, slot, superseded);
+        if was_dirty && self.volumes.has_faults {
+            self.note_less_dirty(volume);
+        }
     }
 
     // ---- waiting for room ----

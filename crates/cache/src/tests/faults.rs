@@ -63,7 +63,8 @@ fn start_run(host: &mut Host, is_ahead: bool) -> Range<u64> {
 
 /// Goal: a bad sector of the backing store fails the requests that read it and no other, whichever
 /// fetch they joined. Method: a run of a request or of read-ahead with one bad block; reads of
-/// single blocks of it join, of the bad one and its neighbour, and of blocks behind; a write queues.
+/// single blocks of it join, of the bad one and its neighbour, and of blocks behind it; a write
+/// of the bad one queues; seeds.
 #[test]
 fn a_bad_sector_fails_its_own_readers_only() {
     for (is_ahead, seed) in (0..16).flat_map(|seed| [(true, seed), (false, seed)]) {
@@ -243,4 +244,54 @@ fn unreadable_blocks_keep_no_sweep_going() {
     write(&mut host, 5, 1, 6);
     host.wait(10);
     assert_eq!((host.at_home(key(5)), host.cache.held_by(ONE, SSD)), (6, (2, 0, 0)));
+}
+
+/// Goal: once nothing of a volume is dirty, nothing is shown or told of its failed destages, and
+/// while something is, it is. Method: two dirty blocks whose backing store fails; they are trimmed
+/// one after the other.
+#[test]
+fn a_volume_without_dirty_blocks_has_no_destage_fault() {
+    for levels in [0b100, 0b110] {
+        let mut spec = spec([4, 4, 16]);
+        spec.classes[1].levels = levels;
+        let mut host = Host::new(spec, &[volume(1, 1, 64), volume(2, 1, 64)], 1);
+        host.backing_fault = Some(ErrorKind::Full);
+        write(&mut host, 5, 2, 7);
+        host.wait(10);
+        let fault = DestageFault { level: None, kind: ErrorKind::Full };
+        let failed = Event::DestageFailed { volume: ONE, fault };
+        for block in [5, 6] {
+            assert_eq!(
+                (host.cache.destage_fault(ONE), &host.events[..]),
+                (Some(fault), &[failed][..])
+            );
+            let trim = call(Operation::Trim, block * BLOCK, BLOCK);
+            assert_eq!(host.run(ONE, trim, 0).result, Ok(()));
+        }
+        assert_eq!(host.cache.destage_fault(ONE), None);
+        assert_eq!(host.events, [failed, Event::DestageRecovered { volume: ONE }]);
+        write(&mut host, 5, 1, 7);
+        host.wait(10);
+        assert_eq!((host.cache.destage_fault(ONE), host.events.len()), (Some(fault), 3));
+    }
+}
+
+/// Goal: what does not answer stays known though nothing is dirty any more, and a volume that is
+/// removed with its dirty blocks is told nothing of. Method: a backing store that is stuck, whose
+/// dirty block is trimmed; one that fails, whose volume is removed.
+#[test]
+fn a_stuck_backing_store_stays_known() {
+    let mut host = in_a_level(0b100, false, 1);
+    host.set_stuck(ONE, true);
+    assert_eq!(host.run(ONE, call(Operation::Trim, 5 * BLOCK, BLOCK), 0).result, Ok(()));
+    assert_eq!(host.cache.destage_fault(ONE).map(|fault| fault.kind), Some(ErrorKind::Retry));
+    host.set_stuck(ONE, false);
+    assert_eq!(host.events.last(), Some(&Event::DestageRecovered { volume: ONE }));
+    host.unreadable.clear();
+    host.backing_fault = Some(ErrorKind::Full);
+    write(&mut host, 5, 2, 7);
+    host.wait(10);
+    host.specs.clear();
+    host.remove(ONE);
+    assert!(matches!(host.events.last(), Some(Event::DestageFailed { .. })));
 }
