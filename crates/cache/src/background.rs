@@ -26,6 +26,8 @@ const DESTAGE_PAUSE: Nanos = Nanos::from_secs(1);
 const DESTAGE_WELL_AFTER: Nanos = Nanos::from_secs(5);
 /// When a level that holds more than its limit is looked at again.
 const SHRINK_PAUSE: Nanos = Nanos::from_millis(10);
+/// How long what a change of caps no longer allows is left alone after none of it could be freed.
+pub(crate) const CAPS_PAUSE: Nanos = Nanos::from_millis(10);
 /// When a sweep that found nothing in its bounded looks goes on.
 const SWEEP_PAUSE: Nanos = Nanos::from_millis(1);
 
@@ -68,9 +70,9 @@ impl Cache {
                 }
             }
         }
-        if self.caps_changed {
+        if moment.now >= self.caps_due {
             self.enforce_caps(moment);
-            if !self.caps_changed {
+            if self.caps_due == Nanos::NEVER {
                 (0..self.levels.len()).for_each(|level| self.serve_waiting(moment, level));
             }
         }
@@ -105,8 +107,8 @@ impl Cache {
             };
             deadline = deadline.min(due);
         }
-        if self.caps_changed {
-            deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
+        if self.caps_due != Nanos::NEVER {
+            deadline = deadline.min(self.caps_due.max(now.saturating_add(SWEEP_PAUSE)));
         }
         if self.has_untried() {
             deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
@@ -265,6 +267,7 @@ impl Cache {
         let slots = core::mem::take(&mut destage.slots);
         if result.is_ok() {
             self.backing.count_write(count);
+            self.retry_caps();
         }
         let mut is_superseded = false;
         for (index, slot) in slots.iter().enumerate() {
@@ -472,7 +475,9 @@ impl Cache {
 
     /// Takes from volumes and classes what a change of caps no longer allows them.
     fn enforce_caps(&mut self, moment: &mut Moment<'_>) {
-        let mut is_done = true;
+        #[cfg(test)]
+        (self.effort.caps_walks += 1);
+        let (mut is_done, mut has_freed) = (true, false);
         let mut budget = FREES_PER_CALL;
         let numbers: alloc::vec::Vec<u16> = self.volumes.iter().map(|(number, _)| number).collect();
         for level in 0..self.levels.len() {
@@ -485,11 +490,23 @@ impl Cache {
                     if !freed {
                         break;
                     }
+                    has_freed = true;
                     budget -= 1;
                 }
             }
         }
-        self.caps_changed = !is_done;
+        self.caps_due = match (is_done, has_freed) {
+            (true, _) => Nanos::NEVER,
+            (false, true) => moment.now,
+            (false, false) => moment.now.saturating_add(CAPS_PAUSE),
+        };
+    }
+
+    /// A dirty block has left its level, or is clean now: what caps no longer allow may be freed.
+    pub(crate) fn retry_caps(&mut self) {
+        if self.caps_due != Nanos::NEVER {
+            self.caps_due = Nanos::ZERO;
+        }
     }
 
     /// In which scope the volume holds more than it may.

@@ -174,8 +174,8 @@ pub struct Cache {
     /// While it is in flight: the search for what may leave goes on behind it.
     pub(crate) eviction_last: Option<LastEviction>,
     pub(crate) promotions_inflight: u32,
-    /// Caps or classes changed: somebody may hold more than allowed.
-    pub(crate) caps_changed: bool,
+    /// Caps or classes changed, so that more may be held than is allowed: when that is looked at.
+    pub(crate) caps_due: Nanos,
     /// When the last volume whose destaging rests after a failure may go on.
     pub(crate) destage_not_before: Nanos,
     /// No dirty block moves to another level before this, after one could not be stored there.
@@ -227,7 +227,7 @@ impl Cache {
             in_vain: spec.levels.iter().map(|_| None).collect(),
             eviction_last: None,
             promotions_inflight: 0,
-            caps_changed: false,
+            caps_due: Nanos::NEVER,
             destage_not_before: Nanos::ZERO,
             evict_not_before: Nanos::ZERO,
             stored: FixedMap::default(),
@@ -360,7 +360,7 @@ impl Cache {
             level.class_used[class] += used;
         }
         self.expect_records(volume);
-        self.caps_changed = true;
+        self.caps_due = Nanos::ZERO;
         Ok(())
     }
 
@@ -473,7 +473,7 @@ impl Cache {
         }
         (0..self.volumes.end()).for_each(|number| self.expect_records(number as u16));
         self.filters.adjust(&self.spec);
-        self.caps_changed = true;
+        self.caps_due = Nanos::ZERO;
         Ok(())
     }
 
@@ -526,7 +526,7 @@ impl Cache {
     /// Ends recovery: call once after the last [`Cache::restore`].
     pub fn end_restore(&mut self) {
         self.levels.iter_mut().for_each(Level::rebuild_free);
-        self.caps_changed = true;
+        self.caps_due = Nanos::ZERO;
     }
 
     /// What a slot holds, for a store that cleans or checkpoints: the block, and if it is dirty.

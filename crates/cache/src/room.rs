@@ -395,6 +395,7 @@ impl Cache {
             self.levels[below].insert(moment, volume, to.1, key, Warmth::Warm);
             self.set_dirty(moment.now, volume, (below, to.1), key);
             self.drop_copy(volume, above, from.1, true);
+            self.retry_caps();
         } else {
             let class = self.volumes.get(volume).class;
             self.levels[below].release(volume, class, to.1);

@@ -1,6 +1,7 @@
 //! Errors of reads: which requests fail with one, and what is said of the blocks.
 
 use super::host::*;
+use crate::background::CAPS_PAUSE;
 use crate::op::{Sought, Task};
 use crate::*;
 use layby_types::*;
@@ -232,9 +233,9 @@ fn unreadable_blocks_keep_no_sweep_going() {
     assert_eq!(host.run(ONE, read(5, 1), 0).result, Err(ErrorKind::Corrupt));
     host.wait(10);
     assert_eq!(host.cache.next_deadline(host.now), Nanos::NEVER);
-    let sweeps = host.cache.sweeps;
+    let sweeps = host.cache.effort.sweeps;
     host.wait(10);
-    assert_eq!(host.cache.sweeps, sweeps);
+    assert_eq!(host.cache.effort.sweeps, sweeps);
     write(&mut host, 9, 1, 4);
     let calm = host.cache.spec().writeback.idle_timeout;
     assert_eq!(host.cache.next_deadline(host.now), host.now + calm);
@@ -294,4 +295,44 @@ fn a_stuck_backing_store_stays_known() {
     host.specs.clear();
     host.remove(ONE);
     assert!(matches!(host.events.last(), Some(Event::DestageFailed { .. })));
+}
+
+/// Goal: a cap that cannot be met, since nothing of the volume may leave, is tried for once per
+/// pause, whatever else happens; and it is met soon after something may. Method: a volume beyond
+/// its lowered cap whose dirty blocks' backing store fails, or which cannot be read; reads of other
+/// blocks in memory, and a clock that hardly moves; then the fault ends.
+#[test]
+fn a_cap_that_cannot_be_met_costs_little() {
+    for is_sick in [false, true] {
+        let mut host = Host::new(spec([4, 4, 16]), &[volume(1, 1, 64), volume(2, 0, 64)], 1);
+        write(&mut host, 0, 8, 7);
+        if is_sick {
+            host.unreadable.extend((0..8).map(key));
+            (0..8).for_each(|block| drop(host.run(ONE, read(block, 1), 0)));
+        } else {
+            host.backing_fault = Some(ErrorKind::Full);
+        }
+        let mut capped = host.specs[0].clone();
+        capped.shares[2].cap = 4;
+        host.cache.set_volume(&capped).expect("the cap is sound");
+        host.tick(Nanos::from_millis(1));
+        host.settle();
+        let (walks, start) = (host.cache.effort.caps_walks, host.now);
+        for _ in 0..1000 {
+            host.run(VolumeId(2), read(0, 1), 0);
+            host.tick(Nanos::from_micros(100));
+            host.settle();
+        }
+        let pauses = host.now.since(start).0 / CAPS_PAUSE.0 + 1;
+        let walks = u64::from(host.cache.effort.caps_walks - walks);
+        assert!(walks <= pauses, "{walks} walks in {pauses} pauses, sick: {is_sick}");
+        assert!(host.cache.next_deadline(host.now) <= host.now + Nanos::from_secs(1));
+        host.backing_fault = None;
+        host.unreadable.clear();
+        if is_sick {
+            write(&mut host, 0, 8, 9);
+        }
+        host.wait(3);
+        assert!(host.cache.held_by(ONE, SSD).0 <= 4, "sick: {is_sick}");
+    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Effort {
     pub(crate) hopeless_walks: u32,
     /// Walks in search of dirty blocks.
     pub(crate) sweeps: u32,
+    /// Walks over levels and volumes for what caps no longer allow.
+    pub(crate) caps_walks: u32,
     /// Checks of a waiting discard's range against what is in flight.
     pub(crate) range_checks: core::cell::Cell<u32>,
     /// Waiting stores that were tried for room.
