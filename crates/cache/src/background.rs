@@ -369,8 +369,8 @@ impl Cache {
         }
     }
 
-    /// A dirty block was dropped. Where it was the volume's last one, nothing is left that failed to
-    /// be destaged, and no destage will come that could end well.
+    /// A dirty block was dropped. Where it was the volume's last one, nothing is left that failed
+    /// to be destaged, and no destage will come that could end well.
     pub(crate) fn note_less_dirty(&mut self, number: u16) {
         let is_dirty = self.levels.iter().any(|level| level.holding(number).dirty > 0);
         let volume = self.volumes.get_mut(number);

@@ -461,6 +461,22 @@ impl Host {
         }
     }
 
+    fn read_below(
+        &mut self,
+        op: OpId,
+        (volume, first): (VolumeId, BlockIndex),
+        count: u32,
+    ) -> Result<(), ErrorKind> {
+        let blocks = first.0..first.0 + u64::from(count);
+        let keys = blocks.map(|block| BlockKey::new(volume, BlockIndex(block)));
+        if let Some(kind) = keys.clone().find_map(|key| self.bad_below.get(&key)) {
+            return Err(*kind);
+        }
+        let read = |key| self.backing.get(&key).copied().unwrap_or_default();
+        self.buffers.insert(op, keys.map(read).collect());
+        Ok(())
+    }
+
     fn end(&mut self, action: Action) -> (OpId, Result<(), ErrorKind>) {
         if let Some((op, kind)) = self.faulted(&action) {
             return (op, Err(kind));
@@ -479,15 +495,7 @@ impl Host {
             }
             Action::ReadBacking { op, volume, first, count, .. } => {
                 self.reads_below.push((first, count));
-                let key = |b| BlockKey::new(volume, BlockIndex(b));
-                let blocks = first.0..first.0 + u64::from(count);
-                if let Some(kind) = blocks.clone().find_map(|b| self.bad_below.get(&key(b))) {
-                    return (op, Err(*kind));
-                }
-                let read = |b| self.backing.get(&key(b)).copied().unwrap_or_default();
-                let contents = blocks.map(read).collect();
-                self.buffers.insert(op, contents);
-                (op, Ok(()))
+                (op, self.read_below(op, (volume, first), count))
             }
             Action::WriteLevel { op, level, ref entries, .. } => {
                 let entries = entries.clone();
