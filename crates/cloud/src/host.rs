@@ -17,6 +17,7 @@ use crate::local::{
     Durables, Told, allocate, failed, open_to_read, overwrite_in_place, read_at, read_map, replace,
     unnamed, unshare,
 };
+use crate::map::MapImage;
 use crate::meta::is_earlier;
 use crate::segment::Compression;
 use crate::snapshot::Snapshot;
@@ -552,13 +553,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 None
             }
             Action::EncodeMap(image) => {
-                let events = self.events.clone();
-                self.runtime.spawn_blocking(move || {
-                    let bytes = image.encode().into();
-                    // The volume may change its map again when it hears of the end.
-                    drop(image);
-                    let _ = events.send(Event::End(id, End::Bytes(bytes, None)));
-                });
+                encode(image, id, &self.events);
                 None
             }
             durable => {
@@ -714,5 +709,22 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         };
         // Somebody may look later, too.
         self.said.send_replace(Some(said));
+    }
+}
+
+/// Encodes a map on a thread of its own: those for calls that block may all be in a store's calls
+/// that hang.
+fn encode<B: Send + 'static>(image: MapImage, id: ActionId, events: &Sender<Event<B>>) {
+    let (events, spare) = (events.clone(), (image.clone(), events.clone()));
+    let run = move |image: MapImage, events: Sender<Event<B>>| {
+        let bytes = image.encode().into();
+        // The volume may change its map again when it hears of the end.
+        drop(image);
+        let _ = events.send(Event::End(id, End::Bytes(bytes, None)));
+    };
+    let thread = std::thread::Builder::new().name("cloud-map".to_owned());
+    if thread.spawn(move || run(image, events)).is_err() {
+        // The system grants no thread: the volume waits for it.
+        run(spare.0, spare.1);
     }
 }

@@ -5,7 +5,7 @@
 //! way; repeating is the volume's. Where a store knows no conditions on puts, an object is looked
 //! at right before it is put: two nodes that claim one volume within the same moment could both
 //! believe that they have it, and a put that lingers on its way replaces whatever came since. In a
-//! folder a lock covers both; see `hold`.
+//! folder a lock covers both; see `hold`. A folder's calls may outlast their requests; see `calls`.
 //! Invariant: an answer is given only for what the store said, and takes no more memory than what
 //! was asked for may have, whatever the store says or sends; see `answers` and `pages`.
 //! Cost: a task per request.
@@ -26,6 +26,7 @@ use object_store::{
     PutPayload, PutResult, UpdateVersion,
 };
 use pages::Pages;
+use place::Folder;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 mod answers;
+mod calls;
 mod clouds;
 mod hold;
 mod leftovers;
@@ -56,7 +58,7 @@ pub struct Store {
     /// Where the store names its objects in pages.
     pages: Option<Pages>,
     /// Where it is a folder.
-    folder: Option<Arc<LocalFileSystem>>,
+    folder: Option<Folder>,
     prefix: Path,
     url: String,
     key: Option<Key>,
@@ -186,7 +188,9 @@ impl Store {
             }
             Request::Put { key, bytes, condition } => {
                 let time = time_of(bytes.len() as u64);
-                within(Instant::now(), time, self.put(&key, bytes, condition)).await
+                let own = self.clone();
+                let put = async move { own.put(&key, bytes, condition).await };
+                self.within(Instant::now(), time, put).await
             }
             Request::Delete { key } => self.delete(vec![key]).await,
             Request::DeleteMany { keys } => self.delete(keys).await,
@@ -215,7 +219,7 @@ impl Store {
         }
         // The answer's head says how many bytes come, so that even an object of unknown size is
         // given up in time.
-        let bytes = within(begun, time_of(length), answers::read(found, length)).await?;
+        let bytes = self.within(begun, time_of(length), answers::read(found, length)).await?;
         let Some(bytes) = bytes else {
             let cause = format!("`{key}` goes on; {length} bytes are the most by its own head");
             return Err(Fault { kind: FaultKind::Retry, cause });
@@ -251,17 +255,20 @@ impl Store {
         let bounded = range.filter(|_| self.folder.is_none()).cloned().map(GetRange::Bounded);
         let mut options = GetOptions { range: bounded, ..GetOptions::default() };
         options.extensions.insert(answers::Streamed);
-        let answer = self.store.get_opts(&path, options).map(|answer| match answer {
-            Err(error) if range.is_some() && answers::is_short(&error) => Ok(None),
-            answer => answer.map(Some),
-        });
+        let (store, is_range) = (Arc::clone(&self.store), range.is_some());
+        let answer = async move {
+            match store.get_opts(&path, options).await {
+                Err(error) if is_range && answers::is_short(&error) => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
         let short = |length: Option<u64>| {
             let length = length.map_or(String::new(), |bytes| format!(" has {bytes} bytes and"));
             let from = range.map_or(0, |range| range.start);
             let cause = format!("`{key}`{length} ends before byte {from}");
             Fault { kind: FaultKind::Short, cause }
         };
-        let found = within(begun, REQUEST_TIME, answer).await?;
+        let found = self.within(begun, REQUEST_TIME, answer).await?;
         let mut found = found.ok_or_else(|| short(None))?;
         if let (Some(range), Some(_)) = (range, &self.folder) {
             let length = found.meta.size;
@@ -310,13 +317,13 @@ impl Store {
             self.check(path, &condition).await?;
             return self.store.put(path, PutPayload::from_bytes(bytes)).await;
         };
-        let held = hold::hold(folder, path).await?;
+        let held = hold::hold(&folder.files, path).await?;
         let put = match self.check(path, &condition).await {
             Ok(()) => self.store.put(path, PutPayload::from_bytes(bytes)).await,
             Err(error) => Err(error),
         };
         // The object may have been removed while this one waited, with the lock's file.
-        self.place_of(folder, path)?.end(held).await?;
+        self.place_of(&folder.files, path)?.end(held).await?;
         put
     }
 
@@ -356,15 +363,9 @@ impl Store {
 
     /// Removes objects as the store does it best: S3 and Azure take many in one request, others
     /// several requests at once.
-    async fn delete(&self, mut keys: Vec<String>) -> Result<End, Fault> {
+    async fn delete(&self, keys: Vec<String>) -> Result<End, Fault> {
         if let Some(folder) = &self.folder {
-            let is_own = |key: &String| temporary_of(key).is_some() || is_replaced(key);
-            let (own, objects) = keys.into_iter().partition(is_own);
-            keys = objects;
-            for key in own {
-                let removed = self.delete_in_folder(folder, &key);
-                within(Instant::now(), REQUEST_TIME, removed).await?;
-            }
+            return self.delete_all_in_folder(folder, keys).await;
         }
         let paths: Vec<_> = keys.iter().map(|key| Ok(self.path(key))).collect();
         let mut removed = self.store.delete_stream(stream::iter(paths).boxed());
@@ -376,6 +377,32 @@ impl Store {
                 _ => {}
             }
         }
+    }
+
+    /// Removes objects of a folder, each by a call of its own.
+    async fn delete_all_in_folder(&self, folder: &Folder, keys: Vec<String>) -> Result<End, Fault> {
+        /// Removals at a time.
+        const REMOVALS_MAX: usize = 8;
+        let is_own = |key: &String| temporary_of(key).is_some() || is_replaced(key);
+        let (own, objects): (Vec<_>, Vec<_>) = keys.into_iter().partition(is_own);
+        for key in own {
+            let (store, files) = (self.clone(), Arc::clone(&folder.files));
+            let removed = async move { store.delete_in_folder(&files, &key).await };
+            self.within(Instant::now(), REQUEST_TIME, removed).await?;
+        }
+        let removals = objects.into_iter().map(|key| {
+            let (store, path) = (Arc::clone(&self.store), self.path(&key));
+            let removed = async move { store.delete(&path).await };
+            self.within(Instant::now(), REQUEST_TIME, removed)
+        });
+        let mut removals = stream::iter(removals).buffered(REMOVALS_MAX);
+        while let Some(removed) = removals.next().await {
+            match removed {
+                Err(fault) if fault.kind != FaultKind::NotFound => return Err(fault),
+                _ => {}
+            }
+        }
+        Ok(End::Done)
     }
 
     /// Removes what the folder's client does not remove, or not safely.
@@ -401,22 +428,44 @@ impl Store {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>, Fault> {
+        /// Names that a folder is asked for in one call.
+        const LISTED_AT_ONCE: usize = 1000;
         let mut keys = pages::Keys::new(self.prefix.to_string(), prefix);
         if let Some(pages) = &self.pages {
             return pages.read(keys).await;
         }
-        let mut objects = self.store.list(Some(&self.prefix));
-        while let Some(object) = within(Instant::now(), REQUEST_TIME, objects.try_next()).await? {
-            keys.add(object.location.as_ref())?;
+        let mut objects = self.store.list(Some(&self.prefix)).ready_chunks(LISTED_AT_ONCE);
+        loop {
+            let next = async move { Ok((objects.next().await, objects)) };
+            let (found, rest) = self.within(Instant::now(), REQUEST_TIME, next).await?;
+            let Some(found) = found else { break };
+            for object in found {
+                keys.add(object.map_err(|error| fault(&error))?.location.as_ref())?;
+            }
+            objects = rest;
         }
         if let Some(folder) = &self.folder {
-            let superblock = self.path(SUPERBLOCK_KEY);
-            let found = leftovers::keys(folder, &superblock);
-            for key in within(Instant::now(), REQUEST_TIME, found).await? {
+            let (files, superblock) = (Arc::clone(&folder.files), self.path(SUPERBLOCK_KEY));
+            let found = async move { leftovers::keys(&files, &superblock).await };
+            for key in self.within(Instant::now(), REQUEST_TIME, found).await? {
                 keys.add(&format!("{}/{key}", self.prefix))?;
             }
         }
         Ok(keys.into_found())
+    }
+
+    /// Waits for an answer of the store, until so long after the beginning. A folder's call goes on
+    /// behind that, and counts until it has ended; see `calls`.
+    async fn within<T: Send + 'static>(
+        &self,
+        begun: Instant,
+        time: Duration,
+        answer: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        match &self.folder {
+            Some(folder) => folder.calls.within(begun, time, answer).await,
+            None => within(begun, time, answer).await,
+        }
     }
 }
 
@@ -427,11 +476,12 @@ async fn within<T>(
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Fault> {
     let answer = tokio::time::timeout_at(begun + time, answer).await;
-    let answer = answer.map_err(|_| {
-        let cause = format!("no answer within {} s", time.as_secs());
-        Fault { kind: FaultKind::Retry, cause }
-    })?;
-    answer.map_err(|error| fault(&error))
+    answer.map_err(|_| late(time))?.map_err(|error| fault(&error))
+}
+
+fn late(time: Duration) -> Fault {
+    let cause = format!("no answer within {} s", time.as_secs());
+    Fault { kind: FaultKind::Retry, cause }
 }
 
 /// Time of a request that carries so many bytes.

@@ -7,6 +7,7 @@
 //! Cost: nothing is asked. Not for: whether the store is there; its first request tells.
 
 use super::answers::Bounded;
+use super::calls::Calls;
 use super::clouds;
 use super::pages::Pages;
 use super::profile::Profile;
@@ -18,6 +19,7 @@ use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, Error, ObjectStore, RetryConfig};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 /// A client of a store.
@@ -27,7 +29,14 @@ pub(super) struct Client {
     /// Where the store names its objects in pages.
     pub pages: Option<Pages>,
     /// Where it is a folder.
-    pub folder: Option<Arc<LocalFileSystem>>,
+    pub folder: Option<Folder>,
+}
+
+/// A folder as a store.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    pub files: Arc<LocalFileSystem>,
+    pub calls: Arc<Calls>,
 }
 
 /// A client and the prefix that a URL names.
@@ -80,7 +89,8 @@ fn absolute<'a>(url: &str, folder: &'a str) -> Result<&'a str, String> {
 fn folder(folder: &str) -> Result<(Client, Path), String> {
     let folder = std::path::Path::new(folder);
     let there = folder.ancestors().find(|place| place.exists()).ok_or("there is no such folder")?;
-    if !there.is_dir() {
+    let metadata = there.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_dir() {
         return Err(format!("`{}` is no folder", there.display()));
     }
     let rest = folder.strip_prefix(there).ok().and_then(std::path::Path::to_str);
@@ -88,7 +98,9 @@ fn folder(folder: &str) -> Result<(Client, Path), String> {
     let store = LocalFileSystem::new_with_prefix(there).map_err(|error| error.to_string())?;
     // What a deleted volume leaves is nothing, no empty folders either.
     let store = Arc::new(store.with_fsync(true).with_automatic_cleanup(true));
-    Ok((Client { store: store.clone(), pages: None, folder: Some(store) }, prefix))
+    let calls = Calls::new(metadata.dev());
+    let folder = Folder { files: store.clone(), calls };
+    Ok((Client { store, pages: None, folder: Some(folder) }, prefix))
 }
 
 fn bad_url(url: &str) -> String {

@@ -170,6 +170,14 @@ fn store(quirk: Quirk) -> Store {
     Store { store: Arc::new(double), pages: None, folder: None, prefix, url, key: None }
 }
 
+impl Store {
+    /// A store in memory, which needs no threads.
+    pub(crate) fn in_memory() -> Store {
+        let (prefix, url) = (Path::from("maps"), "memory://maps".to_owned());
+        Store { store: Arc::new(InMemory::new()), prefix, url, ..store(Quirk::Silent) }
+    }
+}
+
 fn get(key: &str, range: Option<Range<u64>>) -> Request {
     Request::Get { key: key.to_owned(), range }
 }

@@ -21,8 +21,13 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
+        Self::with_threads(8)
+    }
+
+    /// One whose runtime has so many threads for calls that block.
+    fn with_threads(threads: usize) -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime.worker_threads(1).enable_all();
+        runtime.worker_threads(1).max_blocking_threads(threads).enable_all();
         let runtime = runtime.build().expect("a runtime");
         Node { folder: tempfile::tempdir().expect("a folder"), runtime }
     }
@@ -54,7 +59,10 @@ impl Node {
     }
 
     fn open(&self) -> Home {
-        let plan = Self::plan();
+        self.open_over(Self::plan(), self.store())
+    }
+
+    fn open_over(&self, plan: Plan, store: Store) -> Home {
         prepare(&plan, &self.paths(), JOURNAL_BYTES_MIN, 1).expect("files are made");
         let (woken, wakes) = channel();
         let wake = move || woken.send(()).expect("the test waits");
@@ -62,7 +70,7 @@ impl Node {
         let backing = CloudBacking::open(
             plan,
             &self.paths(),
-            self.store(),
+            store,
             Lane::alone(handle.clone()),
             handle,
             1,
@@ -206,4 +214,28 @@ fn a_journal_without_its_map_is_kept() {
     let error = refused.expect_err("it holds a write").to_string();
     assert!(error.contains("may lack"), "{error}");
     assert!(before == std::fs::read(node.paths().journal).expect("it is there"), "untouched");
+}
+
+/// Goal: a map is encoded, and its checkpoint stored, while calls hang on all threads that the
+/// runtime has for such. Method: a runtime with one, which waits for the test; a volume over a
+/// store in memory that puts a checkpoint behind its first segment.
+#[test]
+fn a_map_is_encoded_beside_calls_that_hang() {
+    let node = Node::with_threads(1);
+    let (release, held) = channel::<()>();
+    let hanging = node.runtime.spawn_blocking(move || held.recv());
+    let store = Store::in_memory();
+    let limits = Limits { checkpoint_segments: 1, ..Limits::DEFAULT };
+    let mut home = node.open_over(Plan { limits, ..Node::plan() }, store.clone());
+    home.write(0, 7, 1);
+    home.drain();
+    let checkpoints = || Request::List { prefix: "checkpoints/".to_owned() };
+    let is_stored = (0..100_000).any(|_| {
+        assert_eq!(home.read(0), 7);
+        let listed = node.runtime.block_on(store.perform(checkpoints()));
+        matches!(listed, End::Keys(keys) if !keys.is_empty())
+    });
+    assert!(is_stored, "the map waits for a thread");
+    assert!(!hanging.is_finished());
+    drop(release);
 }
