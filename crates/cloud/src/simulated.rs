@@ -63,6 +63,8 @@ pub struct SimStore {
     pub base: Option<Box<SimStore>>,
     /// It takes every put, whatever its condition, as some stores do.
     pub ignores_conditions: bool,
+    /// A proxy before it changes the versions that it names, not those that it compares.
+    pub changes_tags: bool,
 }
 
 fn failed(kind: FaultKind) -> End {
@@ -100,11 +102,16 @@ impl SimStore {
         Ok((bytes.slice(cut), *version))
     }
 
+    /// A version as the node is told of it.
+    fn tag(&self, version: u64) -> Tag {
+        Tag(if self.changes_tags { format!("{version}-gzip") } else { version.to_string() })
+    }
+
     /// Does what is asked, at once and without a fault.
     pub fn perform(&mut self, request: &Request) -> End {
         match request {
             Request::Get { key, range } => match self.get(key, range.clone()) {
-                Ok((bytes, version)) => End::Bytes(bytes, Some(Tag(version.to_string()))),
+                Ok((bytes, version)) => End::Bytes(bytes, Some(self.tag(version))),
                 Err(fault) => End::Failed(fault),
             },
             Request::Put { key, bytes, condition } => {
@@ -120,7 +127,7 @@ impl SimStore {
                 self.version += 1;
                 self.puts += 1;
                 self.objects.insert(key.clone(), (bytes.clone(), self.version));
-                End::Stored(Tag(self.version.to_string()))
+                End::Stored(self.tag(self.version))
             }
             Request::Delete { key } => {
                 self.objects.remove(key);

@@ -36,7 +36,10 @@ struct Node {
 
 impl Node {
     fn new(seed: u64, node: VolumeUuid, store: &SimStore) -> Node {
-        let plan = Plan { takeover: true, ..plan(node) };
+        Node::of(seed, Plan { takeover: true, ..plan(node) }, store)
+    }
+
+    fn of(seed: u64, plan: Plan, store: &SimStore) -> Node {
         let disks = SimDisks::new(JOURNAL, create(&plan, JOURNAL, seed));
         let mut world = SimWorld::new(seed, disks);
         world.store.ignores_conditions = store.ignores_conditions;
@@ -124,6 +127,38 @@ fn conditions_that_never_hold_are_asked_seldom() {
         assert!(cause.contains("times in a row"), "{cause}");
         life.settle();
         assert!(life.volume.is_drained(), "the store has all, seed {seed}");
+    }
+}
+
+/// Goal: a new volume whose puts on a condition are refused from the first on, though nothing has
+/// changed, asks at growing intervals and names the fault; it opens once conditions are kept.
+/// Method: a store that refuses each put, and one whose versions a proxy changes, both met by the
+/// probe; requests of ten minutes are counted.
+#[test]
+fn conditions_that_never_held_are_asked_seldom() {
+    const CASES: [(&str, ConditionalPuts, u64); 2] = [
+        ("probes/", ConditionalPuts::Unknown, 100),
+        ("probes/", ConditionalPuts::Unknown, 0),
+    ];
+    for (seed, (key, puts, conflicts)) in (0..10).flat_map(|seed| CASES.map(|case| (seed, case))) {
+        let mut store = SimStore::default();
+        store.changes_tags = conflicts == 0;
+        let mut node = Node::of(seed, Plan { puts, ..plan(NODE) }, &store);
+        node.world.faults = SimFaults { conflicts, ..SimFaults::default() };
+        let case = format!("{key} {conflicts}, seed {seed}");
+        while node.now < Nanos::from_secs(600) {
+            node.step(&mut store);
+            let asked = node.volume.status().counters.requests;
+            assert!(asked < 600, "{asked} requests within {:?}, {case}", node.now);
+        }
+        let status = node.volume.status();
+        assert!(!node.volume.is_lost(), "nothing has changed, {case}: {:?}", status.link);
+        let (cause, _) = status.last_fault.expect("it is named");
+        assert!(cause.contains(key) && cause.contains("times in a row"), "{case}: {cause}");
+        node.world.faults = SimFaults::default();
+        store.changes_tags = false;
+        (0..4000).for_each(|_| node.step(&mut store));
+        assert!(node.is_up(), "{case}: {:?}", node.volume.status().link);
     }
 }
 

@@ -174,7 +174,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         };
         let (key, bytes) = (self.probe_key(), self.probe_bytes(number).into());
         let request = Request::Put { key, bytes, condition };
-        self.ask(request, Flight::Superblock(Step::Probe(ProbeStep::Put(number))));
+        self.put_again(request, Flight::Superblock(Step::Probe(ProbeStep::Put(number))));
     }
 
     /// A put of the probe, or the look after one, has ended.
@@ -187,6 +187,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn on_probe_put(&mut self, number: u8, end: End) {
+        if matches!(PUTS[usize::from(number)], Put::CreateAgain | Put::ReplaceOld) {
+            // These are to be refused, for a reason.
+            self.session.conflicts.0[1] = 0;
+        }
         match (PUTS[usize::from(number)], end) {
             (Put::Create, End::Stored(tag)) => {
                 self.session.probe.old = Some(tag);
