@@ -132,12 +132,13 @@ fn conditions_that_never_hold_are_asked_seldom() {
 
 /// Goal: a new volume whose puts on a condition are refused from the first on, though nothing has
 /// changed, asks at growing intervals and names the fault; it opens once conditions are kept.
-/// Method: a store that refuses each put, and one whose versions a proxy changes, both met by the
-/// probe; requests of ten minutes are counted.
+/// Method: a store that refuses each put, asked by the probe, and by the first superblock where the
+/// store is known; one whose versions a proxy changes; requests of ten minutes are counted.
 #[test]
 fn conditions_that_never_held_are_asked_seldom() {
-    const CASES: [(&str, ConditionalPuts, u64); 2] = [
+    const CASES: [(&str, ConditionalPuts, u64); 3] = [
         ("probes/", ConditionalPuts::Unknown, 100),
+        ("superblock", ConditionalPuts::Kept, 100),
         ("probes/", ConditionalPuts::Unknown, 0),
     ];
     for (seed, (key, puts, conflicts)) in (0..10).flat_map(|seed| CASES.map(|case| (seed, case))) {

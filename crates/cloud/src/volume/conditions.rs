@@ -134,6 +134,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         *count = if is_unchanged { *count + 1 } else { 0 };
     }
 
+    /// Takes down that a first superblock was refused, though the store has none.
+    pub(super) fn count_absence(&mut self) {
+        self.session.conflicts.0[0] += 1;
+    }
+
     /// Puts an object; where conditions did not hold several times in a row, after a pause that
     /// grows: a store, or a proxy, that names other versions than it compares refuses all.
     pub(super) fn put_again(&mut self, request: Request, flight: Flight) {

@@ -299,7 +299,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Propose, End::Failed(_)) => self.fetch_superblock(Step::Compare),
             (Step::Compare | Step::After, End::Bytes(bytes, tag)) => self.on_compared(&bytes, tag),
             (Step::Compare, End::Failed(_)) if self.session.current.is_none() => {
-                // A conflict that has passed: there still is none.
+                // There still is none: a conflict that passes, or a store that refuses every put.
+                self.count_absence();
                 self.session.proposed = None;
                 self.on_absent();
             }
