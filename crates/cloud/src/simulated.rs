@@ -8,6 +8,7 @@
 //! Cost: memory for all objects. Not for: time, and what a link carries; see `layby_device`.
 
 use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
+use crate::superblock::SUPERBLOCK_KEY;
 use bytes::Bytes;
 use layby_types::Rng;
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub struct SimStore {
     pub ignores_conditions: bool,
     /// A proxy before it changes the versions that it names, not those that it compares.
     pub changes_tags: bool,
+    /// Objects but the superblock fail their authentication tag: their gets have no bytes.
+    pub is_undecipherable: bool,
 }
 
 fn failed(kind: FaultKind) -> End {
@@ -111,7 +114,11 @@ impl SimStore {
     pub fn perform(&mut self, request: &Request) -> End {
         match request {
             Request::Get { key, range } => match self.get(key, range.clone()) {
-                Ok((bytes, version)) => End::Bytes(bytes, Some(self.tag(version))),
+                Ok((bytes, version)) => {
+                    let is_lost = self.is_undecipherable && key != SUPERBLOCK_KEY;
+                    let bytes = if is_lost { Bytes::new() } else { bytes };
+                    End::Bytes(bytes, Some(self.tag(version)))
+                }
                 Err(fault) => End::Failed(fault),
             },
             Request::Put { key, bytes, condition } => {

@@ -135,6 +135,45 @@ fn a_put_that_stays_in_doubt_ends_the_session() {
     }
 }
 
+/// Goal: a put in doubt of a sealed volume whose object cannot be decrypted is looked at for a
+/// bounded time, then ends the session and says why; one that is so for a moment only ends none.
+/// Method: a put that loses its answer; objects that fail their tags for good, or for ten seconds.
+#[test]
+fn a_put_that_cannot_be_decrypted_ends_the_session() {
+    for (seed, is_brief) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut life = Life::new(seed);
+        life.settle();
+        let objects = life.world.store.objects.len();
+        life.world.faults.lost_replies = 100;
+        let buffer = vec![0x33; BLOCK as usize];
+        life.volume.submit(1 << 50, BackingOperation::Write { offset: 0, buffer, durable: true });
+        assert_eq!(life.wait(1 << 50).0, Ok(()), "it is in the journal");
+        let is_put = (0..STEPS).any(|_| {
+            life.tick();
+            life.world.store.objects.len() > objects
+        });
+        assert!(is_put, "seed {seed}");
+        life.world.faults = SimFaults::default();
+        life.world.store.is_undecipherable = true;
+        let begun = life.now;
+        let passed = |life: &Life, seconds| life.now.since(begun) >= Nanos::from_secs(seconds);
+        while !life.volume.is_lost() && !passed(&life, if is_brief { 10 } else { 120 }) {
+            life.tick();
+        }
+        if is_brief {
+            let (fault, _) = life.volume.status().last_fault.expect("it is in doubt");
+            assert!(fault.contains("decrypted"), "{fault}");
+            life.world.store.is_undecipherable = false;
+            life.settle();
+            continue;
+        }
+        let why = lost(&mut life);
+        assert!(why.contains("segments/") && why.contains("decrypted"), "{why}");
+        assert!(why.contains("start"), "it says what to do: {why}");
+        assert!(!life.volume.is_taken(), "no other node has taken it, seed {seed}");
+    }
+}
+
 /// Goal: a whole object of another's in a put's place says so at once. Method: the store has a
 /// segment of the same key and another content, with its checksum.
 #[test]

@@ -4,7 +4,9 @@
 //! How: the beginning of the object is compared with what was put, and its last byte where it is
 //! longer. One that is cut off is no put that went through, nor another node's: it is looked at
 //! again later, since some folders show files before they are whole. One that differs is fetched
-//! again, after a back-off that doubles, unless its index is whole and another's.
+//! again, after a back-off that doubles, unless its index is whole and another's. One without a
+//! byte cannot be decrypted: cut off or damaged, which its tag does not tell. It is looked at for
+//! as long as folders may take to show it whole, and is damaged if it stays so.
 //! Invariant: a put counts only where its object begins and ends as it does; bytes that arrived
 //! changed end no session.
 //! Cost: one or two requests for a put in doubt. Not for: superblocks, which are read whole.
@@ -21,6 +23,9 @@ use std::ops::DerefMut;
 /// Bytes that are compared at most.
 const HEAD: usize = 64 << 10;
 
+/// Looks at an object that cannot be decrypted, beside the first: within 25 s.
+const UNREADABLE_MAX: u8 = 9;
+
 /// The bytes that an object should have from a byte on.
 fn expected(bytes: &Bytes, from: u64) -> &[u8] {
     let from = from as usize;
@@ -33,7 +38,7 @@ pub(super) fn unless_cut(flight: &Flight, end: End) -> End {
     let is_cut = match &end {
         End::Bytes(found, _) => {
             let whole = expected(bytes, *from);
-            found.len() < whole.len() && whole.starts_with(found)
+            !found.is_empty() && found.len() < whole.len() && whole.starts_with(found)
         }
         End::Failed(fault) => fault.kind == FaultKind::Short,
         _ => false,
@@ -68,19 +73,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let last = bytes.len() as u64 - 1;
         match end {
             End::Bytes(found, _) if *found != *expected(&bytes, from) => {
-                let is_anothers = from == 0 && is_anothers(found, &bytes);
-                if is_anothers {
-                    self.lose(format!("`{key}` in the store is not this node's"));
-                } else if differed >= FETCHES_AGAIN_MAX {
-                    self.lose(format!(
-                        "`{key}` in the store differs from what this node put; {STAYS_DAMAGED}"
-                    ));
-                } else {
-                    self.last_fault = Some((arrived_changed(&key), self.now));
-                    let pause = Nanos(PAUSE.0 << differed);
-                    let (request, flight) = look_at(put, key, bytes, (from, differed + 1));
-                    self.ask_later(pause, request, flight);
-                }
+                self.on_differs((put, key, differed), (bytes, from), found);
             }
             End::Bytes(..) if last >= from + HEAD as u64 => {
                 let (request, flight) = look_at(put, key, bytes, (last, 0));
@@ -89,6 +82,37 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             End::Bytes(..) => self.on_flight(*put, End::Done),
             _ => self.put_again(Request::Put { key, bytes, condition: Condition::Create }, *put),
         }
+    }
+
+    /// An object's bytes are not what they should be from a byte on.
+    fn on_differs(
+        &mut self,
+        (put, key, differed): (Box<Flight>, String, u8),
+        (bytes, from): (Bytes, u64),
+        found: &[u8],
+    ) {
+        const UNREADABLE: &str =
+            "cannot be decrypted: it is damaged, or only a part of it is there";
+        let is_unreadable = found.is_empty();
+        let (looks_max, what) = match is_unreadable {
+            true => (UNREADABLE_MAX, UNREADABLE),
+            false => (FETCHES_AGAIN_MAX, "differs from what this node put"),
+        };
+        if from == 0 && is_anothers(found, &bytes) {
+            return self.lose(format!("`{key}` in the store is not this node's"));
+        }
+        if differed >= looks_max {
+            return self.lose(format!("`{key}` in the store {what}; {STAYS_DAMAGED}"));
+        }
+        let cause = || format!("object `{key}` was put, and {UNREADABLE}; it is fetched again");
+        let fault = match is_unreadable {
+            true => Fault { kind: FaultKind::Retry, cause: cause() },
+            false => arrived_changed(&key),
+        };
+        self.last_fault = Some((fault, self.now));
+        let pause = Nanos(PAUSE.0 << differed);
+        let (request, flight) = look_at(put, key, bytes, (from, differed + 1));
+        self.ask_later(pause, request, flight);
     }
 }
 
