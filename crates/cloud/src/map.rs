@@ -11,7 +11,10 @@
 use crate::clone::{BASES_MAX, base_key};
 use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader, seal, unseal};
 use crate::runs::{Piece, Place, Runs};
-use crate::segment::{CHUNK_BYTES, Encoding, EntryKind, Index, SegmentName, VolumeUuid};
+use crate::segment::{
+    CHUNK_BYTES, Encoding, EntryKind, Index, SEGMENT_BLOCKS_MAX, SEGMENT_BYTES_MAX, SegmentName,
+    VolumeUuid, chunk_fits,
+};
 use crate::superblock::Base;
 use crate::written::Written;
 use std::collections::BTreeMap;
@@ -409,8 +412,7 @@ impl CloudMap {
         for _ in 0..segment_count {
             let (number, bytes, blocks) = (reader.u64()?, reader.u64()?, reader.u64()?);
             let (dead_since, epoch) = (reader.u64()?, reader.u32()?);
-            let is_sum = |sum: u64, more: u64| sum.checked_add(more).is_some();
-            let is_sane = is_sum(map.totals.bytes, bytes) && is_sum(map.totals.blocks, blocks);
+            let is_sane = bytes <= SEGMENT_BYTES_MAX && blocks <= SEGMENT_BLOCKS_MAX;
             if !is_sane || number > map.number || map.segments.contains_key(&number) {
                 return None;
             }
@@ -486,7 +488,8 @@ fn decode_place(reader: &mut Reader<'_>) -> Option<ChunkPlace> {
     let (number, at, stored) = (reader.u64()?, reader.u32()?, reader.u32()?);
     let (crc, blocks, skip) = (reader.u32()?, reader.u16()?, reader.u16()?);
     let encoding = Encoding::from_number(reader.u16()?)?;
-    let is_sane = usize::from(blocks) * 512 <= CHUNK_BYTES;
+    let fits = chunk_fits(at, stored, SEGMENT_BYTES_MAX);
+    let is_sane = usize::from(blocks) * 512 <= CHUNK_BYTES && fits;
     is_sane.then_some(ChunkPlace { number, at, stored, crc, blocks, skip, encoding })
 }
 
@@ -505,13 +508,21 @@ mod tests {
     }
 
     /// A body of one segment with one run.
-    fn body([number, segment, blocks, start, count]: [u64; 5]) -> Vec<u8> {
+    fn body(fields: [u64; 5]) -> Vec<u8> {
+        sized_body(fields, (100, 80, 10))
+    }
+
+    /// The same, of an object of so many bytes, with a chunk from there on of so many.
+    fn sized_body(
+        [number, segment, blocks, start, count]: [u64; 5],
+        (bytes, at, stored): (u64, u32, u32),
+    ) -> Vec<u8> {
         let mut body = Vec::new();
         [number, 0, 1, 1].iter().for_each(|field| body.put_u64(*field));
-        [segment, 100, blocks, 0].iter().for_each(|field| body.put_u64(*field));
+        [segment, bytes, blocks, 0].iter().for_each(|field| body.put_u64(*field));
         body.put_u32(1);
         [start, count, segment].iter().for_each(|field| body.put_u64(*field));
-        [80, 10, 7].iter().for_each(|field| body.put_u32(*field));
+        [at, stored, 7].iter().for_each(|field| body.put_u32(*field));
         [4, 1, 0].iter().for_each(|field| body.put_u16(*field));
         body
     }
@@ -545,11 +556,25 @@ mod tests {
             [9, 8, 4, 1, u64::MAX - 1],
             [9, 8, 4, u64::MAX - 3, 3],
             [9, 8, 4, BLOCKS_MAX, 1],
+            [9, 8, u64::MAX, 30, 3],
+            [9, 8, SEGMENT_BLOCKS_MAX + 1, 30, 3],
         ];
         for fields in absurd {
             let bad = checkpoint(&body(fields), length);
             assert!(CloudMap::decode(&bad).is_none(), "{fields:?}");
         }
+        let (most, chunk) = (SEGMENT_BYTES_MAX as u32, CHUNK_BYTES as u32);
+        let sized = |bytes: u64, at: u32, stored: u32| {
+            let body = sized_body([9, 8, SEGMENT_BLOCKS_MAX, 30, 3], (bytes, at, stored));
+            CloudMap::decode(&checkpoint(&body, length)).is_some()
+        };
+        assert!(sized(SEGMENT_BYTES_MAX, most - chunk, chunk), "the largest");
+        assert!(!sized(SEGMENT_BYTES_MAX, 80, chunk + 1), "more than a chunk has");
+        assert!(!sized(SEGMENT_BYTES_MAX, 80, u32::MAX));
+        assert!(!sized(SEGMENT_BYTES_MAX, u32::MAX, chunk), "behind the object's end");
+        assert!(!sized(SEGMENT_BYTES_MAX, most - chunk + 1, chunk), "over the object's end");
+        assert!(!sized(SEGMENT_BYTES_MAX + 1, 80, chunk), "more than a segment has");
+        assert!(!sized(u64::MAX, 80, chunk));
         for wrong in [0, length - 1, length + 1, 1 << 40, u64::MAX] {
             assert!(CloudMap::decode(&checkpoint(&good, wrong)).is_none(), "length {wrong}");
         }

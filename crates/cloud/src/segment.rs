@@ -26,6 +26,9 @@ pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// The most that a segment has: twice the largest `object` that may be configured.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 128 << 20;
+/// Blocks of data that a segment has at most: a chunk of the smallest ones for each entry.
+pub(crate) const SEGMENT_BLOCKS_MAX: u64 =
+    SEGMENT_BYTES_MAX / ENTRY_BYTES as u64 * (CHUNK_BYTES as u64 / 512);
 
 /// A volume as objects name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,14 +218,20 @@ impl Index {
     fn is_sane(&self) -> bool {
         let block = u64::from(self.block_bytes);
         let inside = |entry: &Entry| {
-            let end = u64::from(entry.at) + u64::from(entry.stored);
             let blocks = entry.blocks.end - entry.blocks.start;
-            let fits = blocks <= CHUNK_BYTES as u64 / block && end <= self.object_bytes;
-            entry.kind == EntryKind::Zero || fits
+            let fits = chunk_fits(entry.at, entry.stored, self.object_bytes);
+            entry.kind == EntryKind::Zero || blocks <= CHUNK_BYTES as u64 / block && fits
         };
         let is_numbered = self.name.number < NUMBER_END && self.journal_next < NUMBER_END;
-        is_block_bytes(block) && is_numbered && self.entries.iter().all(inside)
+        let is_bounded = self.object_bytes <= SEGMENT_BYTES_MAX;
+        is_block_bytes(block) && is_numbered && is_bounded && self.entries.iter().all(inside)
     }
+}
+
+/// Whether a chunk's bytes are no more than one has, and lie in an object of so many: they bound
+/// the memory of a read, and a checksum vouches for no length that a hostile store wrote.
+pub(crate) fn chunk_fits(at: u32, stored: u32, object_bytes: u64) -> bool {
+    stored as usize <= CHUNK_BYTES && u64::from(at) + u64::from(stored) <= object_bytes
 }
 
 fn encode_entry(bytes: &mut Vec<u8>, entry: &Entry) {
@@ -435,7 +444,11 @@ mod tests {
     fn absurd_segments_are_refused() {
         let (_, index, _) = sample(Compression::None);
         assert_eq!(Index::decode(&index.encode()).as_ref(), Some(&index));
-        let absurd: [&dyn Fn(&mut Index); 8] = [
+        let long = CHUNK_BYTES as u32 + 1;
+        let absurd: [&dyn Fn(&mut Index); 11] = [
+            &|index| (index.entries[0].stored, index.object_bytes) = (long, SEGMENT_BYTES_MAX),
+            &|index| (index.entries[0].at, index.object_bytes) = (u32::MAX, 1 << 33),
+            &|index| index.object_bytes = SEGMENT_BYTES_MAX + 1,
             &|index| index.entries[0].blocks.end = BLOCKS_MAX,
             &|index| index.entries[2].blocks = BLOCKS_MAX..BLOCKS_MAX + 1,
             &|index| index.block_bytes = 1 << 31,
