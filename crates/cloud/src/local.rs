@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often changes of a map file without room are tried again.
 const ROOM_REST: Duration = Duration::from_secs(1);
@@ -151,40 +151,81 @@ impl Durables {
         tell: impl Fn(Told) -> bool + Send + 'static,
     ) -> io::Result<Durables> {
         let (sender, inbox) = channel();
+        let host = Files { map, tell, start: now() };
         let mut work =
-            Work { journal, map, waiting: VecDeque::new(), is_short: false, broken: None, tell };
+            Work { journal, waiting: VecDeque::new(), again_at: None, broken: None, host };
         let body = move || work.run(&inbox);
         let thread = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(body)?;
         Ok(Durables { sender, thread })
     }
 }
 
-struct Work<T> {
-    journal: Arc<File>,
+#[expect(clippy::disallowed_methods, reason = "a host's clock; the volume has none")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// What the thread has to do with beside its journal: tests replace it.
+trait Host {
+    /// Whether anything listens still.
+    fn tell(&self, told: Told) -> bool;
+    fn change_map(&self, change: &Action) -> io::Result<()>;
+    /// Time since some moment, which does not go back.
+    fn now(&self) -> Duration;
+}
+
+struct Files<T> {
     map: PathBuf,
+    tell: T,
+    start: Instant,
+}
+
+impl<T: Fn(Told) -> bool> Host for Files<T> {
+    fn tell(&self, told: Told) -> bool {
+        (self.tell)(told)
+    }
+
+    fn change_map(&self, change: &Action) -> io::Result<()> {
+        match change {
+            Action::MapAppend(bytes) => append(&self.map, bytes),
+            Action::MapReplace(bytes) => replace(&self.map, bytes),
+            _ => unreachable!("others are done elsewhere"),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        now().saturating_duration_since(self.start)
+    }
+}
+
+struct Work<H> {
+    journal: Arc<File>,
     /// Changes of the map file that found no room.
     waiting: VecDeque<(ActionId, Action)>,
-    is_short: bool,
+    /// When they are tried again.
+    again_at: Option<Duration>,
     /// Why a change of the map file failed: what is in it by now is not known, so that a later one
     /// would leave a gap, or follow half a frame.
     broken: Option<String>,
-    tell: T,
+    host: H,
 }
 
-impl<T: Fn(Told) -> bool> Work<T> {
+impl<H: Host> Work<H> {
     fn run(&mut self, inbox: &Receiver<(ActionId, Action)>) {
         loop {
-            let rest = if self.waiting.is_empty() { Duration::MAX } else { ROOM_REST };
+            let rest = self.again_at.map_or(Duration::MAX, |at| at.saturating_sub(self.host.now()));
             let is_heard = match inbox.recv_timeout(rest) {
                 Ok((id, Action::JournalSync)) => self.end(id, self.journal.sync_data()),
                 Ok(change) => {
                     self.waiting.push_back(change);
-                    self.is_short || self.change_map()
+                    true
                 }
-                Err(RecvTimeoutError::Timeout) => self.change_map(),
+                Err(RecvTimeoutError::Timeout) => true,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if !is_heard {
+            // Syncs may come more often than changes are tried again, and for long.
+            let is_due = self.again_at.is_none_or(|at| self.host.now() >= at);
+            if !is_heard || is_due && !self.change_map() {
                 return;
             }
         }
@@ -193,17 +234,15 @@ impl<T: Fn(Told) -> bool> Work<T> {
     /// Makes the changes that wait, as far as there is room; whether anybody listens still.
     fn change_map(&mut self) -> bool {
         while let Some((_, action)) = self.waiting.front() {
-            let result = match (&self.broken, action) {
-                (Some(cause), _) => Err(io::Error::other(cause.clone())),
-                (None, Action::MapAppend(bytes)) => append(&self.map, bytes),
-                (None, Action::MapReplace(bytes)) => replace(&self.map, bytes),
-                _ => unreachable!("others are done elsewhere"),
+            let result = match &self.broken {
+                Some(cause) => Err(io::Error::other(cause.clone())),
+                None => self.host.change_map(action),
             };
             if let Err(error) = &result
                 && is_full(error)
             {
-                self.is_short = true;
-                return (self.tell)(Told::MapFault(Some(error.to_string())));
+                self.again_at = Some(self.host.now() + ROOM_REST);
+                return self.host.tell(Told::MapFault(Some(error.to_string())));
             }
             if let Err(error) = &result {
                 self.broken.get_or_insert_with(|| error.to_string());
@@ -213,12 +252,12 @@ impl<T: Fn(Told) -> bool> Work<T> {
                 return false;
             }
         }
-        !std::mem::take(&mut self.is_short) || (self.tell)(Told::MapFault(None))
+        self.again_at.take().is_none() || self.host.tell(Told::MapFault(None))
     }
 
     fn end(&self, id: ActionId, result: io::Result<()>) -> bool {
         let end = result.map_or_else(|error| failed(&error), |()| End::Done);
-        (self.tell)(Told::End(id, end))
+        self.host.tell(Told::End(id, end))
     }
 }
 
@@ -226,6 +265,7 @@ impl<T: Fn(Told) -> bool> Work<T> {
 mod tests {
     use super::*;
     use crate::meta::Frame;
+    use std::cell::{Cell, RefCell};
 
     /// Goal: behind a change of the map file that failed none is made: it would leave a gap, or
     /// follow half a frame (a passing error made a volume's flushed writes unreachable). Method: an
@@ -262,5 +302,64 @@ mod tests {
         });
         assert_eq!(ends.collect::<Vec<_>>(), [true, true, true, false]);
         assert!(std::fs::read(&map).expect("it is back") == first, "it was changed");
+    }
+    /// A disk without room until `free_at`, in a time of which each question takes 10 ms.
+    #[derive(Default)]
+    struct Short {
+        now: Cell<Duration>,
+        free_at: Duration,
+        tries: Cell<u32>,
+        ends: RefCell<Vec<(u64, bool)>>,
+        faults: RefCell<Vec<bool>>,
+    }
+
+    impl Host for &Short {
+        fn tell(&self, told: Told) -> bool {
+            match told {
+                Told::End(id, end) => {
+                    self.ends.borrow_mut().push((id.0, matches!(end, End::Done)));
+                }
+                Told::MapFault(fault) => self.faults.borrow_mut().push(fault.is_some()),
+            }
+            true
+        }
+
+        fn change_map(&self, _: &Action) -> io::Result<()> {
+            self.tries.set(self.tries.get() + 1);
+            match self.now.get() < self.free_at {
+                true => Err(Io::StorageFull.into()),
+                false => Ok(()),
+            }
+        }
+
+        fn now(&self) -> Duration {
+            self.now.set(self.now.get() + Duration::from_millis(10));
+            self.now.get()
+        }
+    }
+
+    /// Goal: a change of the map file that found no room is tried again each second, also while
+    /// clients sync more often than that; no more often, though. Method: a disk that has room after
+    /// 2.5 s, syncs of the journal in all of the time, a clock that each look moves.
+    #[test]
+    fn syncs_do_not_delay_what_waits_for_room() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Arc::new(File::create(folder.path().join("journal")).expect("it is made"));
+        let host = Short { free_at: Duration::from_millis(2500), ..Short::default() };
+        let (waiting, again_at, broken) = (VecDeque::new(), None, None);
+        let mut work = Work { journal, waiting, again_at, broken, host: &host };
+        let (sender, inbox) = channel();
+        let change = Action::MapAppend(Frame::Durable(1).encode());
+        sender.send((ActionId(0), change)).expect("it listens");
+        for id in 1..=600 {
+            sender.send((ActionId(id), Action::JournalSync)).expect("it listens");
+        }
+        drop(sender);
+        work.run(&inbox);
+        let ends = host.ends.borrow();
+        assert!(ends.iter().all(|(_, is_done)| *is_done));
+        assert_eq!(ends.len(), 601, "the change of the map file ended, too");
+        assert_eq!(host.tries.get(), 4, "at 0, 1, 2 and 3 s");
+        assert_eq!(*host.faults.borrow(), [true, true, true, false]);
     }
 }
