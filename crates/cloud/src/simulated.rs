@@ -27,6 +27,8 @@ pub struct SimFaults {
     pub is_cut: bool,
     /// Puts find no room.
     pub is_full: bool,
+    /// Changes of the map file find no room, and wait.
+    pub is_map_short: bool,
     /// Requests for an object that is said to be missing though it is there.
     pub hidden: u64,
     /// Gets whose answer is truncated, or has a byte changed.
@@ -328,7 +330,8 @@ impl SimWorld {
         self.others.iter_mut().for_each(|waiting| waiting.left = waiting.left.saturating_sub(1));
         let ready = self.others.iter().filter(|waiting| waiting.left == 0).count();
         let strays = if self.faults.is_cut { 0 } else { self.strays.len() };
-        let counts = [self.journal.len().min(1), self.map_file.len().min(1), ready, strays];
+        let map_file = if self.faults.is_map_short { 0 } else { self.map_file.len().min(1) };
+        let counts = [self.journal.len().min(1), map_file, ready, strays];
         let total: usize = counts.iter().sum();
         if total == 0 {
             return None;

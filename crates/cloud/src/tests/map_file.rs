@@ -1,10 +1,12 @@
 //! Map files that could not be changed, that lack a segment, or that are damaged.
 
 use super::lives::{BLOCK, Life};
+use super::waits::Bench;
 use crate::codec::crc32c;
 use crate::meta::{self, Frame};
 use crate::simulated::SimDeed;
 use crate::volume::{LeftOver, OpenError, Volume, Wanted, left_over};
+use layby_types::Nanos;
 
 /// A life whose store has segments by the dozen, and whose journal has what the store lacks.
 fn life(seed: u64) -> Life {
@@ -123,4 +125,41 @@ fn salvage_passes_damage_of_the_map_file() {
         at += frame.encode().len();
     }
     assert!(passed > 3, "{passed} frames");
+}
+
+/// How far the journal is durable, as the frames say that 20 flushed writes with a lull after each
+/// added to the map file, which has room for none of them until the end where it `is_short`.
+fn horizons(seed: u64, is_short: bool) -> Vec<u64> {
+    let mut bench = Bench::new(seed);
+    bench.world.faults.is_cut = true;
+    bench.world.faults.is_map_short = is_short;
+    let before = meta::decode(&bench.world.disks.map_file).expect("it is whole").len();
+    for value in 1..=20 {
+        let written = bench.write(8, 1, value);
+        assert_eq!(bench.wait(written).1, Ok(()), "seed {seed}");
+        let flushed = bench.sync();
+        assert_eq!(bench.wait(flushed).1, Ok(()), "seed {seed}");
+        let end = bench.now.saturating_add(Nanos::from_millis(600));
+        bench.until(|bench| bench.now >= end);
+        assert!(bench.volume.next_deadline() > bench.now, "seed {seed}: nothing is due");
+    }
+    bench.world.faults.is_map_short = false;
+    let end = bench.now.saturating_add(Nanos::from_secs(2));
+    bench.until(|bench| bench.now >= end);
+    let frames = meta::decode(&bench.world.disks.map_file).expect("it is whole");
+    let durable = |frame: &Frame| if let Frame::Durable(next) = frame { Some(*next) } else { None };
+    frames[before..].iter().filter_map(durable).collect()
+}
+
+/// Goal: a map file without room has one word on how far the journal is durable wait for it,
+/// however long it has none, and says at the end what it would have said. Method: 20 lulls, with
+/// room and without.
+#[test]
+fn one_word_on_the_journal_waits_for_room() {
+    for seed in 7300..7304 {
+        let (all, short) = (horizons(seed, false), horizons(seed, true));
+        assert!(all.len() >= 20, "seed {seed}: {all:?}");
+        assert!(short.len() <= 2, "seed {seed}: {short:?}");
+        assert_eq!(short.last(), all.last(), "seed {seed}");
+    }
 }

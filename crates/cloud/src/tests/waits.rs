@@ -32,6 +32,18 @@ impl Bench {
 
     /// The same, of so many blocks and with so many bytes of journal and read cache.
     pub(super) fn sized(seed: u64, blocks: u64, (journal, cache): (u64, u64)) -> Bench {
+        let mut bench = Bench::unknown(seed, blocks, (journal, cache));
+        let written = bench.write(0, 8, 1);
+        bench.volume.set_draining(true);
+        bench.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
+        bench.volume.set_draining(false);
+        bench.volume.forget_all_uploaded();
+        bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        bench
+    }
+
+    /// A volume of which the store has said nothing yet.
+    fn unknown(seed: u64, blocks: u64, (journal, cache): (u64, u64)) -> Bench {
         let plan = |node| {
             let plan = plan(node);
             let limits = Limits { read_cache_bytes: cache, ..plan.limits };
@@ -41,14 +53,7 @@ impl Bench {
         let mut world = World::new(seed, disks);
         let volume = open(&mut world, plan(NODE), Nanos::ZERO);
         let (now, ended) = (Nanos::ZERO, BTreeMap::new());
-        let mut bench = Bench { world, volume, now, token: 0, ended };
-        let written = bench.write(0, 8, 1);
-        bench.volume.set_draining(true);
-        bench.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
-        bench.volume.set_draining(false);
-        bench.volume.forget_all_uploaded();
-        bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
-        bench
+        Bench { world, volume, now, token: 0, ended }
     }
 
     pub(super) fn write(&mut self, first: u64, blocks: u64, value: u8) -> u64 {
@@ -61,11 +66,23 @@ impl Bench {
     }
 
     pub(super) fn zero(&mut self, block: u64) {
-        self.token += 1;
+        self.trim(block);
+    }
+
+    fn trim(&mut self, block: u64) -> u64 {
         let (offset, length, keep_allocated) = (block * BLOCK, BLOCK, false);
-        let zero = BackingOperation::Zero { offset, length, keep_allocated };
-        self.volume.submit(self.token, zero);
+        self.submit(BackingOperation::Zero { offset, length, keep_allocated })
+    }
+
+    pub(super) fn sync(&mut self) -> u64 {
+        self.submit(BackingOperation::Sync)
+    }
+
+    fn submit(&mut self, operation: BackingOperation<Vec<u8>>) -> u64 {
+        self.token += 1;
+        self.volume.submit(self.token, operation);
         self.collect();
+        self.token
     }
 
     pub(super) fn read(&mut self, first: u64) -> u64 {

@@ -56,6 +56,8 @@ pub(super) struct Writes<B> {
     claimed_next: u64,
     /// When the map file is to say it.
     horizon_at: Nanos,
+    /// It is being told: where it has no room, for long.
+    is_recording_horizon: bool,
     /// Calls that wait for batches before a number to be durable.
     syncs: Vec<(u64, u64, Option<B>)>,
     /// The next batch waits until what it would be written over is in the read cache.
@@ -81,6 +83,7 @@ impl<B> Writes<B> {
             claims: 0,
             claimed_next: seq_next,
             horizon_at: Nanos::NEVER,
+            is_recording_horizon: false,
             syncs: Vec::new(),
             awaits_copies: false,
             wanted_next: 0,
@@ -298,14 +301,18 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.end_syncs();
     }
 
-    /// When the map file is to say how far the journal is durable; of a lost one, never.
+    /// When the map file is to say how far the journal is durable; of a lost one, never. One word
+    /// at a time: a later one replaces those that would wait with it.
     pub(super) fn horizon_deadline(&self) -> Nanos {
-        if self.write.is_lost { Nanos::NEVER } else { self.write.horizon_at }
+        match self.write.is_lost || self.write.is_recording_horizon {
+            true => Nanos::NEVER,
+            false => self.write.horizon_at,
+        }
     }
 
     /// Writes down how far the journal is durable, where nothing says so yet.
     pub(super) fn record_horizon(&mut self) {
-        if self.now < self.write.horizon_at || self.write.is_lost {
+        if self.now < self.horizon_deadline() {
             return;
         }
         self.write.horizon_at = Nanos::NEVER;
@@ -315,11 +322,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.journal.batches.iter().any(is_open) {
             let frame = Frame::Durable(next).encode();
             self.upload.map_file_bytes += frame.len() as u64;
+            self.write.is_recording_horizon = true;
             self.act(Action::MapAppend(frame), Flight::HorizonRecorded { next });
         }
     }
 
     pub(super) fn on_horizon_recorded(&mut self, next: u64, end: &End) {
+        self.write.is_recording_horizon = false;
         if matches!(end, End::Failed(_)) {
             return self.lose_journal(end);
         }
