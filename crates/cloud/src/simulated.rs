@@ -27,6 +27,8 @@ pub struct SimFaults {
     pub is_cut: bool,
     /// Puts find no room.
     pub is_full: bool,
+    /// Removals of single objects are denied.
+    pub denies_deletes: bool,
     /// Changes of the map file find no room, and wait.
     pub is_map_short: bool,
     /// Requests for an object that is said to be missing though it is there.
@@ -476,6 +478,9 @@ impl SimWorld {
         let is_put = matches!(request, Request::Put { .. });
         if is_put && self.faults.is_full {
             return Some(failed(FaultKind::Retry));
+        }
+        if self.faults.denies_deletes && matches!(request, Request::Delete { .. }) {
+            return Some(failed(FaultKind::Denied));
         }
         if is_put && self.rng.chance(self.faults.conflicts, 100) {
             return Some(failed(FaultKind::Condition));

@@ -396,3 +396,63 @@ fn reads_behind_a_byte_are_given_up() {
         assert!(buffer.iter().all(|byte| *byte == value), "{token}: not {value}");
     }
 }
+
+/// Goal: a store that takes no puts and answers reads has none of them refused, however long it
+/// takes none; writes are refused once the journal is full. Method: a full store, a write that is
+/// to go there, then a read each half second for several times the class's.
+#[test]
+fn a_store_that_takes_no_puts_serves_reads() {
+    let mut bench = Bench::new(7);
+    bench.world.faults.is_full = true;
+    bench.write(40, 1, 7);
+    bench.volume.set_draining(true);
+    bench.until(|bench| matches!(bench.volume.status().link, Link::Down { .. }));
+    let start = bench.now;
+    for round in 1..=20 {
+        bench.until(|bench| bench.now.since(start) >= Nanos::from_millis(500 * round));
+        let read = bench.read(round % 8);
+        assert_eq!(bench.wait(read).1, Ok(()), "round {round}: {:?}", bench.volume.status());
+    }
+    assert_eq!(bench.volume.status().counters.refused, 0);
+    let age = |bench: &Bench| bench.volume.status().last_fault.map_or(Nanos::NEVER, |(_, age)| age);
+    bench.until(|bench| age(bench) < Nanos::from_millis(100));
+    let mut writes = (0..1000).map(|round| {
+        let token = bench.write(8 + round % 80, 8, 2);
+        bench.work();
+        bench.result(token)
+    });
+    let first = writes.find(|result| *result != Some(Ok(())));
+    assert_eq!(first, Some(Some(Err(ErrorKind::Retry))), "refused at once");
+    let why = bench.volume.status().last_refusal.expect("it was refused");
+    assert!(why.contains("has taken nothing for"), "{why}");
+}
+
+/// Goal: a store that denies removals is not taken for a silent one: no read is refused. Method:
+/// overwrites until a segment is to be removed, and a read after each attempt that comes later than
+/// the class's time after the first.
+#[test]
+fn a_store_that_denies_removals_serves_reads() {
+    let mut bench = Bench::new(8);
+    bench.world.faults.denies_deletes = true;
+    bench.volume.set_draining(true);
+    let fault = |bench: &Bench| bench.volume.status().last_fault;
+    for value in 0..200 {
+        let written = bench.write(32, 8, value);
+        bench.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
+        if fault(&bench).is_some() {
+            break;
+        }
+    }
+    let (cause, age) = fault(&bench).expect("a removal was denied");
+    assert_eq!(cause, "Denied");
+    let start = Nanos(bench.now.0 - age.0);
+    for round in 1..=3 {
+        let after = Nanos(start.0 + 2 * round * WITHIN.0);
+        let is_new = |bench: &Bench| fault(bench).is_some_and(|(_, age)| age.0 < 100_000_000);
+        bench.until(|bench| bench.now > after && is_new(bench));
+        let read = bench.read(round);
+        assert_eq!(bench.wait(read).1, Ok(()), "round {round}: {:?}", bench.volume.status());
+    }
+    let status = bench.volume.status();
+    assert_eq!((status.link, status.counters.refused), (Link::Up, 0));
+}

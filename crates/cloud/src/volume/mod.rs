@@ -682,7 +682,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         const REST_MIN: u64 = 50_000_000;
         const DOUBLINGS_MAX: u32 = 8;
         self.session.on_fault(&retry.request, self.now);
-        self.waiting.on_fault(self.now);
+        self.waiting.on_fault(&retry.request, self.now);
         self.last_fault = Some((fault, self.now));
         if let Flight::ReadChunks { job, parts, fetch: (fetch, _) } = &retry.flight {
             self.turns.on_fault(self.now, &mut self.rng);

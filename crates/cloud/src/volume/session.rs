@@ -92,8 +92,8 @@ pub(super) struct Session {
     pub(super) confirmed: u64,
     /// How often in a row an object of the conversation was missing or damaged, see `again`.
     pub(super) missed: u8,
-    /// Since when requests fail without an answer: puts, and all others.
-    down_since: [Option<Nanos>; 2],
+    /// Since when requests of a kind fail without an answer.
+    down_since: [Option<Nanos>; RequestKind::ALL.len()],
     is_looking: bool,
     /// Asks how the store takes conditions.
     pub(super) probe: Probe,
@@ -115,7 +115,7 @@ impl Session {
             epoch: 0,
             confirmed: 0,
             missed: 0,
-            down_since: [None; 2],
+            down_since: Default::default(),
             is_looking: false,
             probe: Probe::default(),
             conflicts: Conflicts::default(),
@@ -179,7 +179,8 @@ impl Session {
     }
 
     pub(super) fn link(&self, now: Nanos) -> Link {
-        match (&self.state, self.down_since[0].or(self.down_since[1])) {
+        let [gets, puts, deletes] = self.down_since;
+        match (&self.state, gets.or(puts).or(deletes)) {
             (State::Lost { why, .. }, _) => Link::Lost(why.clone()),
             (_, Some(since)) => Link::Down { for_time: now.since(since) },
             (State::Open, None) => Link::Up,
@@ -188,25 +189,51 @@ impl Session {
     }
 
     pub(super) fn on_answer(&mut self, request: &Request, flight: &Flight) {
-        self.down_since[kind_of(request)] = None;
+        let kind = RequestKind::of(request);
+        self.down_since[kind as usize] = None;
+        if matches!(kind, RequestKind::Get) {
+            // A removal may be given up, so that no answer to one follows.
+            self.down_since[RequestKind::Delete as usize] = None;
+        }
         // What became of a put is known, too.
         let settles = match flight {
             Flight::Superblock(step) => !matches!(step, Step::Look { .. }),
             flight => matches!(flight, Flight::Verify { .. }),
         };
         if settles {
-            self.down_since = [None; 2];
+            self.down_since = Default::default();
         }
     }
 
     pub(super) fn on_fault(&mut self, request: &Request, now: Nanos) {
-        self.down_since[kind_of(request)].get_or_insert(now);
+        self.down_since[RequestKind::of(request) as usize].get_or_insert(now);
+    }
+
+    /// Since when requests of a kind fail without an answer; of a volume that is lost, none.
+    pub(super) fn down_since(&self, kind: RequestKind) -> Option<Nanos> {
+        self.down_since[kind as usize].filter(|_| !self.is_lost())
     }
 }
 
-/// A store that is full, or lets nobody put, answers all but puts: that is no link that is up.
-fn kind_of(request: &Request) -> usize {
-    usize::from(matches!(request, Request::Put { .. }))
+/// Requests that a store may refuse while it answers all others: one that is full, or denies puts
+/// or removals. That is no link that is up, but calls wait for what they need alone.
+#[derive(Clone, Copy)]
+pub(super) enum RequestKind {
+    Get,
+    Put,
+    Delete,
+}
+
+impl RequestKind {
+    pub(super) const ALL: [Self; 3] = [Self::Get, Self::Put, Self::Delete];
+
+    pub(super) fn of(request: &Request) -> Self {
+        match request {
+            Request::Get { .. } | Request::List { .. } => Self::Get,
+            Request::Put { .. } => Self::Put,
+            Request::Delete { .. } | Request::DeleteMany { .. } => Self::Delete,
+        }
+    }
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {

@@ -10,7 +10,9 @@
 //! store could not be asked in it, and answers that came meanwhile are taken first.
 //! Cost: a look at the oldest call that waits, per tick; a pass over the calls after a pause.
 
-use super::{Link, Volume};
+use super::Volume;
+use super::session::RequestKind;
+use crate::action::Request;
 use crate::journal::PAGE_BYTES;
 use layby_policy::forecast::Bandwidth;
 use layby_policy::uplink::{Ask, Room, Verdict, admit};
@@ -34,17 +36,17 @@ pub struct WaitPlan {
 #[derive(Default)]
 pub(super) struct Waiting {
     plan: WaitPlan,
-    /// When the store failed last.
-    fault_at: Option<Nanos>,
-    /// When the link went down, and how much of the time since is left out.
-    left_out: (Nanos, Nanos),
+    /// When requests of a kind failed last.
+    fault_at: [Option<Nanos>; RequestKind::ALL.len()],
+    /// Since when those of a kind fail, and how much of the time since is left out.
+    left_out: [(Nanos, Nanos); RequestKind::ALL.len()],
     /// Why a call was refused last.
     pub(super) refusal: Option<String>,
 }
 
 impl Waiting {
-    pub(super) fn on_fault(&mut self, now: Nanos) {
-        self.fault_at = Some(now);
+    pub(super) fn on_fault(&mut self, request: &Request, now: Nanos) {
+        self.fault_at[RequestKind::of(request) as usize] = Some(now);
     }
 }
 
@@ -69,33 +71,33 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.held.iter_mut().for_each(|held| later(&mut held.0));
         self.reads_since().for_each(later);
         self.writes_since().for_each(later);
-        if let Some(down_since) = self.down_since() {
-            let before = self.left_out_since(down_since);
-            self.waiting.left_out = (down_since, before.saturating_add(pause));
+        for kind in RequestKind::ALL {
+            if let Some(down_since) = self.session.down_since(kind) {
+                let before = self.left_out_since(kind, down_since);
+                let left_out = (down_since, before.saturating_add(pause));
+                self.waiting.left_out[kind as usize] = left_out;
+            }
         }
     }
 
-    /// Since when the link is down.
-    fn down_since(&self) -> Option<Nanos> {
-        let Link::Down { for_time } = self.session.link(self.now) else { return None };
-        Some(Nanos(self.now.0.saturating_sub(for_time.0)))
-    }
-
-    /// How much of the time since the link went down is left out.
-    fn left_out_since(&self, down_since: Nanos) -> Nanos {
-        let (since, left_out) = self.waiting.left_out;
+    /// How much of the time since requests of a kind fail is left out.
+    fn left_out_since(&self, kind: RequestKind, down_since: Nanos) -> Nanos {
+        let (since, left_out) = self.waiting.left_out[kind as usize];
         if since == down_since { left_out } else { Nanos::ZERO }
     }
 
-    /// Why nothing can be expected of the store in time.
-    fn silence(&self) -> Option<String> {
+    /// Why no answer to a request of this kind can be expected in time.
+    fn silence(&self, kind: RequestKind) -> Option<String> {
         let within = self.waiting.plan.answer_within?;
-        let down_since = self.down_since()?;
-        let for_time = self.now.since(down_since).since(self.left_out_since(down_since));
-        let is_fresh = self.now.since(self.waiting.fault_at?) < within;
+        let down_since = self.session.down_since(kind)?;
+        let left_out = self.left_out_since(kind, down_since);
+        let for_time = self.now.since(down_since).since(left_out);
+        let is_fresh = self.now.since(self.waiting.fault_at[kind as usize]?) < within;
         (for_time >= within && is_fresh).then(|| {
+            let is_put = matches!(kind, RequestKind::Put);
+            let what = if is_put { "taken nothing" } else { "not answered" };
             let (silent, within) = (for_time.as_secs_f64(), within.as_secs_f64());
-            format!("the store has not answered for {silent:.1} s, {within:.1} s may be waited")
+            format!("the store has {what} for {silent:.1} s, {within:.1} s may be waited")
         })
     }
 
@@ -104,9 +106,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.waiting.refusal = Some(format!("{what}: {why}"));
     }
 
-    /// Whether a read that needs the store is refused.
+    /// Whether a read that needs the store is refused. A store that only takes nothing serves it.
     pub(super) fn refuses_read(&mut self) -> bool {
-        let silence = self.silence();
+        let silence = self.silence(RequestKind::Get);
         silence.map(|why| self.refused("a read", &why)).is_some()
     }
 
@@ -124,7 +126,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let expected = self.waiting.plan.drain.map(|drain| admit(&ask, &room, Some(drain)));
         let why = match expected {
             Some(Verdict::Refuse(refusal)) => Some(refusal.to_string()),
-            _ => self.silence(),
+            // What is in the journal leaves it by puts, and some of these are looked at after.
+            _ => self.silence(RequestKind::Get).or_else(|| self.silence(RequestKind::Put)),
         };
         why.map(|why| self.refused("a write", &why)).is_some()
     }
