@@ -78,6 +78,11 @@ impl Bench {
         self.submit(BackingOperation::Sync)
     }
 
+    /// Asks which of the first blocks hold data.
+    fn status_of_blocks(&mut self) -> u64 {
+        self.submit(BackingOperation::Extents { offset: 0, length: 8 * BLOCK })
+    }
+
     fn submit(&mut self, operation: BackingOperation<Vec<u8>>) -> u64 {
         self.token += 1;
         self.volume.submit(self.token, operation);
@@ -455,4 +460,64 @@ fn a_store_that_denies_removals_serves_reads() {
     }
     let status = bench.volume.status();
     assert_eq!((status.link, status.counters.refused), (Link::Up, 0));
+}
+
+/// Goal: calls of each kind that wait until the store has said what the volume is end when their
+/// time is over: trims and block status with an error, a flush well, since nothing was
+/// acknowledged; and the volume's thread has nothing to do before the next deadline. Method: a link
+/// that is cut from the beginning, each kind alone and all together, a look at the deadline after
+/// each step; then the link back.
+#[test]
+fn calls_of_each_kind_wait_no_longer_than_their_time() {
+    type Submit = fn(&mut Bench) -> u64;
+    let kinds: [(Submit, Result<(), ErrorKind>); 5] = [
+        (|bench| bench.read(0), Err(ErrorKind::Retry)),
+        (|bench| bench.write(0, 1, 1), Err(ErrorKind::Retry)),
+        (|bench| bench.trim(0), Err(ErrorKind::Retry)),
+        (Bench::status_of_blocks, Err(ErrorKind::Retry)),
+        (Bench::sync, Ok(())),
+    ];
+    let lists = (0..kinds.len()).map(|kind| kind..kind + 1).chain(std::iter::once(0..kinds.len()));
+    for (seed, list) in (20..).zip(lists) {
+        let mut bench = Bench::unknown(seed, BLOCKS, (JOURNAL, 0));
+        bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        bench.world.faults.is_cut = true;
+        let calls: Vec<_> = kinds[list].iter().map(|(of, end)| (of(&mut bench), *end)).collect();
+        while bench.now < Nanos(2 * WITHIN.0) {
+            bench.pass();
+            let (now, deadline) = (bench.now, bench.volume.next_deadline());
+            assert!(deadline > now, "seed {seed}: it is {now:?}, and {deadline:?} is due");
+            let is_over = now >= WITHIN;
+            let results = calls.iter().map(|(token, end)| (bench.result(*token), *end));
+            for (result, end) in results {
+                assert_eq!(result, is_over.then_some(end), "seed {seed} at {now:?}");
+            }
+        }
+        let refused = calls.iter().filter(|(_, end)| end.is_err()).count() as u64;
+        assert_eq!(bench.volume.status().counters.refused, refused);
+        bench.world.faults.is_cut = false;
+        bench.volume.set_wait(WaitPlan::default());
+        let written = bench.write(0, 1, 1);
+        assert_eq!(bench.wait(written).1, Ok(()));
+    }
+}
+
+/// Goal: a shrink of a volume that the store has not described yet is carried out once it has, also
+/// where the class's time was over before, and costs no thread a spin until then. Method: a new
+/// size over a link that is cut for several times that; then the link back.
+#[test]
+fn a_new_size_waits_as_long_as_it_takes() {
+    let mut bench = Bench::unknown(30, BLOCKS, (JOURNAL, 0));
+    bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+    bench.world.faults.is_cut = true;
+    bench.volume.set_size(BLOCKS / 2 * BLOCK);
+    while bench.now < Nanos(2 * WITHIN.0) {
+        bench.pass();
+        assert!(bench.volume.next_deadline() > bench.now, "at {:?}", bench.now);
+    }
+    assert_eq!(bench.volume.status().counters.refused, 0);
+    bench.world.faults.is_cut = false;
+    bench.volume.set_draining(true);
+    let is_stored = |bench: &Bench| bench.volume.is_size_stored() && bench.volume.is_drained();
+    bench.until(|bench| matches!(bench.volume.status().link, Link::Up) && is_stored(bench));
 }

@@ -1,17 +1,17 @@
 //! How long a client is kept waiting for the store: for ever, unless its class says otherwise.
 //!
-//! How: reads that need the store and writes that find the journal full have a time to be answered
-//! in. What the forecast, or a store known to be silent, says cannot be kept is refused at once;
-//! what turns out so later is refused then. Once in that time something is tried all the same, so
-//! that a store that answers again is noticed.
+//! How: reads that need the store, writes that find the journal full, and calls that the store's
+//! first answer holds up have a time to be answered in. What the forecast, or a store known to be
+//! silent, says cannot be kept is refused at once; what turns out so later is refused then. Once in
+//! that time something is tried all the same, so that a store that answers again is noticed.
 //! Invariant: what is in the journal is never refused, nor are flushes, which need no store. What
 //! is refused was not begun, or is a write each of whose blocks holds its old or its new version.
 //! Time in which the volume's thread did not run, although it was to, is left out of each wait: the
 //! store could not be asked in it, and answers that came meanwhile are taken first.
 //! Cost: a look at the oldest call that waits, per tick; a pass over the calls after a pause.
 
-use super::Volume;
 use super::session::RequestKind;
+use super::{OWN_TOKEN, Volume};
 use crate::action::Request;
 use crate::journal::PAGE_BYTES;
 use layby_policy::forecast::Bandwidth;
@@ -150,6 +150,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             let why = format!("not answered within {:.1} s", within.as_secs_f64());
             self.waiting.refusal = Some(format!("{what}: {why}"));
         }
+        self.start_held_syncs(over);
     }
 
     /// Reads that reach behind byte `from` of the volume fail: what lies there is being given up.
@@ -169,27 +170,41 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn give_up_held(&mut self, over: Nanos) {
-        let moves_bytes = |operation: &BackingOperation<B>| {
-            matches!(operation, BackingOperation::Read { .. } | BackingOperation::Write { .. })
+        let is_over = |held: &mut (Nanos, u64, BackingOperation<B>)| {
+            held.0 <= over && is_limited(held) && !matches!(held.2, BackingOperation::Sync)
         };
-        let is_over =
-            |held: &mut (Nanos, u64, BackingOperation<B>)| held.0 <= over && moves_bytes(&held.2);
         let late: Vec<_> = self.held.extract_if(.., is_over).collect();
         for (_, token, operation) in late {
-            if let BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } =
-                operation
-            {
-                self.finish(token, Err(ErrorKind::Retry), Some(buffer));
-            }
+            let buffer = match operation {
+                BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } => {
+                    Some(buffer)
+                }
+                _ => None,
+            };
+            self.finish(token, Err(ErrorKind::Retry), buffer);
         }
+    }
+
+    /// Flushes that were held until now need no store: what had ended before is in the journal.
+    fn start_held_syncs(&mut self, over: Nanos) {
+        let is_over = |held: &mut (Nanos, u64, BackingOperation<B>)| {
+            held.0 <= over && matches!(held.2, BackingOperation::Sync)
+        };
+        let late: Vec<_> = self.held.extract_if(.., is_over).collect();
+        late.into_iter().for_each(|(_, token, _)| self.start_sync(token));
     }
 
     /// When the first call that waits has waited long enough.
     pub(super) fn wait_deadline(&self) -> Nanos {
         let Some(within) = self.waiting.plan.answer_within else { return Nanos::NEVER };
-        let held = self.held.first().map(|held| held.0);
+        let held = self.held.iter().find(|held| is_limited(held)).map(|held| held.0);
         let oldest = [held, self.oldest_read(), self.oldest_waiting_write()];
         let oldest = oldest.into_iter().flatten().min();
         oldest.map_or(Nanos::NEVER, |since| since.saturating_add(within))
     }
+}
+
+/// The volume's own zeroings wait for as long as it takes: a later size rests on them.
+fn is_limited<B>((_, token, _): &(Nanos, u64, BackingOperation<B>)) -> bool {
+    *token != OWN_TOKEN
 }
