@@ -521,3 +521,19 @@ fn a_new_size_waits_as_long_as_it_takes() {
     let is_stored = |bench: &Bench| bench.volume.is_size_stored() && bench.volume.is_drained();
     bench.until(|bench| matches!(bench.volume.status().link, Link::Up) && is_stored(bench));
 }
+
+/// Goal: nothing is said of the blocks of a volume that the store has not described. Method: block
+/// status before and after a stop, over a link that is cut from the beginning.
+#[test]
+fn an_unknown_volume_has_no_block_status() {
+    let mut bench = Bench::unknown(40, BLOCKS, (JOURNAL, 0));
+    bench.world.faults.is_cut = true;
+    let before = bench.status_of_blocks();
+    bench.work();
+    assert_eq!(bench.result(before), None, "it waits for the store");
+    bench.volume.stop_waiting();
+    let after = bench.status_of_blocks();
+    bench.work();
+    let results = [before, after].map(|token| bench.result(token));
+    assert_eq!(results, [Some(Err(ErrorKind::Closed)); 2]);
+}

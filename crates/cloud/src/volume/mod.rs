@@ -361,7 +361,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn start(&mut self, token: u64, operation: BackingOperation<B>) {
         match operation {
-            BackingOperation::Extents { .. } if self.session.is_taken() => {
+            // Of a volume that the store has not described nothing can be said.
+            BackingOperation::Extents { .. } if self.session.is_taken() || !self.is_known => {
                 self.finish(token, Err(ErrorKind::Closed), None);
             }
             BackingOperation::Read { offset, buffer } => self.start_read(token, offset, buffer),
