@@ -46,6 +46,8 @@ pub(crate) struct Client {
     next: u64,
     /// Nothing more is asked.
     pub(crate) is_leaving: bool,
+    /// The node has closed it since its volume was to be removed; its end is seen later.
+    pub(crate) is_turned_away: bool,
 }
 
 struct Only(ExportInfo);
@@ -109,6 +111,7 @@ impl Client {
             asked,
             next: 0,
             is_leaving: false,
+            is_turned_away: false,
         };
         (client, served)
     }

@@ -527,7 +527,7 @@ impl World<'_> {
             }
             if is_closed {
                 let Some(client) = &self.clients[number] else { continue };
-                if !self.guests.is_served(number % VOLUMES) {
+                if client.is_turned_away || !self.guests.is_served(number % VOLUMES) {
                     self.orphan(number);
                     continue;
                 }

@@ -301,8 +301,21 @@ impl World<'_> {
                 self.tally.removed += 1;
                 self.check_removed()
             }
-            Err(_) if self.may_fail() => Ok(()),
+            Err(_) if self.may_fail() => {
+                self.turn_away(volume);
+                Ok(())
+            }
             Err(error) => Err(format!("volume {volume} is not removed: {}", error.cause)),
+        }
+    }
+
+    /// Clients that the removal has closed may still have replies to take, and see the end later.
+    fn turn_away(&mut self, volume: usize) {
+        let machine = self.host.machine();
+        let of_volume =
+            self.clients.iter_mut().enumerate().filter(|(at, _)| at % VOLUMES == volume);
+        for client in of_volume.filter_map(|(_, client)| client.as_mut()) {
+            client.is_turned_away |= machine.is_closed(client.socket);
         }
     }
 
