@@ -106,6 +106,7 @@ impl Core {
         let cancel = mine.next().expect("the caller found it");
         cancel.is_written = true;
         let (id, blocks, refused) = (cancel.volume, cancel.blocks.clone(), cancel.refused);
+        let seqs = cancel.seqs.clone();
         let bytes = self.bytes_of(&blocks);
         let now = self.now;
         let home = self.homes.get_mut(&id).expect("a home outlives its calls");
@@ -121,6 +122,9 @@ impl Core {
             self.end_cancels(done.result, |cancel| cancel.op == op);
         }
         if done.result.is_ok() {
+            if is_written {
+                self.tombstones.on_cancelled(&seqs, &blocks);
+            }
             self.end_delays(io, id, blocks);
             self.release_cancels();
         }

@@ -5,10 +5,14 @@
 //! answered with zeros, its tombstone stays live, so that a crash repeats it, and writes of it to
 //! the home cancel it (see `cancels`), or are held, which sends it at once. A checkpoint writes
 //! down that the home owes it. When it was sent, the home is synced and the tombstone is done for,
-//! as after any zeroing. A zeroing that goes at once waits for its home; where a checkpoint comes
+//! as after any zeroing: once nothing of its range waits, or discards that were sent after it was
+//! logged have covered all of it, so that clients which trim a range again and again keep none
+//! alive. Where there are more tombstones than a checkpoint may carry, trims wait for their home
+//! until there are fewer. A zeroing that goes at once waits for its home; where a checkpoint comes
 //! meanwhile it becomes a discard in flight, so that a slow or silent home holds up no other
 //! volume. Invariant: nothing is written to a home where a discard waits unwithheld or is in
-//! flight; a tombstone is done for only when none of its range waits. So no discard reaches a newer
+//! flight, be its tombstone live or not; that is done for only when its range was zeroed below
+//! since. So no discard reaches a newer
 //! write, and what was acknowledged reads as zeros across power cuts.
 //! Cost: a look-up per read of a home, and a pass over the live tombstones per discard sent.
 //! Not for: volumes whose writes pass no log; their discards go at once.
@@ -22,7 +26,8 @@ use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operatio
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Live tombstones of a shard at most, beyond which nothing waits any longer.
+/// Live tombstones of a shard beyond which no trim is answered before its home has zeroed its
+/// range, where its checkpoints may carry that many.
 const TOMBSTONES_MAX: usize = 8192;
 /// How often a volume's removal that keeps the data asks its home for zeros: twice for each way.
 const KEEP_TRIES_MAX: u32 = 4;
@@ -32,14 +37,22 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 /// What one home has not heard of.
 pub(super) struct HomeDiscards {
     pub(super) table: Discards,
-    /// Each with how often the home had refused when it was sent.
-    flights: HashMap<u64, (Range<u64>, u32)>,
+    flights: HashMap<u64, Flight>,
     /// How often in a row the home has refused. Every second time zeros are written instead.
     failures: u32,
     refused_total: u64,
     not_before: Nanos,
     /// How often it had when a removal that keeps the data began.
     kept_from: Option<u32>,
+}
+
+/// A discard in flight.
+struct Flight {
+    bytes: Range<u64>,
+    /// How often the home had refused when it was sent.
+    failures: u32,
+    /// Which tombstones it zeroes.
+    mark: u64,
 }
 
 impl HomeDiscards {
@@ -82,6 +95,8 @@ struct Zeroing {
     op: OpId,
     /// The home's table has counted it.
     is_counted: bool,
+    /// Which tombstones it zeroes.
+    mark: u64,
 }
 
 /// What concerns all homes.
@@ -228,6 +243,7 @@ impl Core {
     ) {
         let bytes = self.bytes_of(&blocks);
         let logged = self.tombstones.logged_as(op);
+        self.tombstones.ask(op);
         let may_wait = !keep_allocated && logged.is_some() && !self.is_awaited(op);
         if may_wait && self.delay(id, &bytes) {
             self.tombstones.delay(op);
@@ -254,7 +270,8 @@ impl Core {
         (keep_allocated, is_counted): (bool, bool),
     ) {
         let token = self.delays.token();
-        self.delays.zeroings.insert(token, Zeroing { op, is_counted });
+        let mark = self.tombstones.mark();
+        self.delays.zeroings.insert(token, Zeroing { op, is_counted, mark });
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let zero = BackingOperation::Zero { offset, length, keep_allocated };
         self.ask_home(io, id, token, zero);
@@ -267,7 +284,7 @@ impl Core {
             self.delays.zeroings.iter().map(|(token, zeroing)| (*token, *zeroing)).collect();
         sent.sort_unstable_by_key(|(token, _)| *token);
         let mut adopted = Vec::new();
-        for (token, Zeroing { op, is_counted }) in sent {
+        for (token, Zeroing { op, is_counted, mark }) in sent {
             let Some((id, blocks, seq)) = self.tombstones.zeroed_by(op) else { continue };
             let (bytes, is_silent) = (self.bytes_of(&blocks), self.is_silent(id));
             let home = self.homes.get_mut(&id).filter(|home| home.may_adopt(&bytes, is_silent));
@@ -277,7 +294,7 @@ impl Core {
             }
             home.discards.table.adopt(bytes.clone());
             let failures = home.discards.failures;
-            home.discards.flights.insert(token, (bytes, failures));
+            home.discards.flights.insert(token, Flight { bytes, failures, mark });
             self.delays.zeroings.remove(&token);
             self.tombstones.delay(op);
             self.done(op, Ok(()));
@@ -286,7 +303,15 @@ impl Core {
         adopted
     }
 
+    /// Whether no further tombstone may outlast its zeroing. Beyond what a checkpoint may carry,
+    /// each one would wait for the homes.
+    fn has_too_many(&self) -> bool {
+        let most = self.log().map_or(0, |(_, log)| log.owed_max()).min(TOMBSTONES_MAX);
+        self.tombstones.count() > most
+    }
+
     fn delay(&mut self, id: VolumeId, bytes: &Range<u64>) -> bool {
+        let has_too_many = self.has_too_many();
         let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
         // What a shrink zeroes goes home while its home still ends where it did: behind the new end
         // nothing is asked of it any more.
@@ -302,12 +327,13 @@ impl Core {
         if home.backing.is_lost() || home.discards.failures > 0 {
             return false;
         }
+        if has_too_many {
+            self.hasten_all_discards(DiscardCause::Full);
+            return false;
+        }
         assert!(table.reclaim(bytes.clone(), self.now), "there is room in the table");
         self.hasten_awaited(id, bytes);
         self.note_discards(id);
-        if self.tombstones.count() >= TOMBSTONES_MAX {
-            self.hasten_all_discards(DiscardCause::Full);
-        }
         true
     }
 
@@ -334,14 +360,14 @@ impl Core {
     }
 
     fn send_discards_of(&mut self, io: &mut dyn Io, id: VolumeId) {
-        let now = self.now;
+        let (now, mark) = (self.now, self.tombstones.mark());
         while let Some(home) = self.homes.get_mut(&id)
             && let Some(bytes) = home.discards.table.due(now)
         {
             let token = self.delays.token();
             let (offset, length) = (bytes.start, bytes.end - bytes.start);
             let failures = home.discards.failures;
-            home.discards.flights.insert(token, (bytes, failures));
+            home.discards.flights.insert(token, Flight { bytes, failures, mark });
             let keep_allocated = failures % 2 == 1;
             self.ask_home(io, id, token, BackingOperation::Zero { offset, length, keep_allocated });
         }
@@ -357,7 +383,8 @@ impl Core {
     ) {
         let now = self.now;
         let discards = &mut self.homes.get_mut(&id).expect("a home outlives its calls").discards;
-        let (bytes, before) = discards.flights.remove(&token).expect("a discard ends once");
+        let flight = discards.flights.remove(&token).expect("a discard ends once");
+        let Flight { bytes, failures: before, mark } = flight;
         match result {
             Ok(()) => {
                 discards.failures = 0;
@@ -379,7 +406,10 @@ impl Core {
         }
         let blocks = self.blocks_of(&bytes);
         match result {
-            Ok(()) => self.end_delays(io, id, blocks),
+            Ok(()) => {
+                self.tombstones.on_discarded(id, &blocks, mark);
+                self.end_delays(io, id, blocks);
+            }
             Err(kind) => self.fail_delays(id, blocks, kind),
         }
         self.note_discards(id);
@@ -391,10 +421,18 @@ impl Core {
         self.homes.get(&id).is_some_and(|home| !home.discards.zeros(&bytes).is_empty())
     }
 
+    /// Whether these blocks may not be written to the home as they are: a start would zero them
+    /// again, or a discard that waits or is in flight may reach them. One that was refused may
+    /// outlast its tombstone, which a later discard of the same range was enough for.
+    pub(super) fn is_barred(&self, id: VolumeId, blocks: &Range<u64>) -> bool {
+        self.tombstones.covers(id, blocks) || self.is_discard_waiting(id, blocks.clone())
+    }
+
     /// A write of these blocks to the home is held: what it waits for goes at once.
     pub(super) fn hasten_discards(&mut self, id: VolumeId, blocks: Range<u64>) {
-        let ranges = self.tombstones.delayed_in(id, blocks);
-        let ranges: Vec<Range<u64>> = ranges.map(|(_, own)| self.bytes_of(&own)).collect();
+        let ranges = self.tombstones.delayed_in(id, blocks.clone()).map(|(_, own)| own);
+        let ranges = ranges.chain([blocks]).map(|own| self.bytes_of(&own));
+        let ranges: Vec<Range<u64>> = ranges.collect();
         let Some(home) = self.homes.get_mut(&id) else { return };
         ranges.into_iter().for_each(|range| home.discards.table.hasten(range, DiscardCause::Write));
         self.note_discards(id);

@@ -25,6 +25,7 @@ use layby_types::{
     Seq, Slot, VolumeId,
 };
 use std::collections::{HashMap, HashSet};
+use std::iter::once;
 use std::ops::Range;
 
 /// Own ticket: a store into lent room, whose end nobody waits for.
@@ -33,6 +34,8 @@ pub(super) const OWN_BORROWED: u64 = 1;
 const OWN_PEER: u64 = 2;
 /// Own ticket: the NVM level's sync for a stop.
 pub(super) const OWN_STOP: u64 = 3;
+/// Parts of a tombstone that discards have left between them at most.
+const LEFT_MAX: usize = 64;
 /// Bits of an own ticket that say whose it is; above them stands which one.
 const OWN_BITS: u32 = 8;
 
@@ -47,6 +50,26 @@ struct LiveTombstone {
     done_at: Option<u64>,
     /// Its home has not heard of all of it yet.
     delayed: bool,
+    /// The mark of when its home was to zero it. Discards sent since zero it, too.
+    asked: u64,
+    /// The blocks that none of these has zeroed yet.
+    left: Vec<Range<u64>>,
+}
+
+impl LiveTombstone {
+    /// These blocks read as zeros below, or were written since.
+    fn on_zeroed(&mut self, blocks: &Range<u64>) {
+        let beside = |part: &Range<u64>| {
+            let parts =
+                [part.start..part.end.min(blocks.start), part.start.max(blocks.end)..part.end];
+            parts.into_iter().filter(|part| part.start < part.end)
+        };
+        let left: Vec<Range<u64>> = self.left.iter().flat_map(beside).collect();
+        // What is not noted is waited for longer, no more.
+        if left.len() <= LEFT_MAX {
+            self.left = left;
+        }
+    }
 }
 
 /// Whether an action writes a part of these blocks to the volume's home.
@@ -73,6 +96,8 @@ pub(super) struct Tombstones {
     live: Vec<LiveTombstone>,
     /// How many of these wait for their forgets to be durable.
     ending: usize,
+    /// How many zeroings homes were asked for because of one.
+    mark: u64,
     /// Writes to homes that a redo would undo: they wait until it cannot happen any more.
     held: Vec<Action>,
 }
@@ -88,8 +113,19 @@ impl Tombstones {
     pub(super) fn keep(&mut self, found: &RecoveredTombstone) {
         let (volume, first, seq) = (found.volume, found.first.0, found.seq);
         let (end, keep_allocated) = (first + found.count, found.no_hole);
-        let (done_at, delayed) = (None, true);
-        let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
+        // No discard of this life is sent for it.
+        let (done_at, delayed, asked, left) = (None, true, u64::MAX, once(first..end).collect());
+        let live = LiveTombstone {
+            volume,
+            first,
+            end,
+            seq,
+            keep_allocated,
+            done_at,
+            delayed,
+            asked,
+            left,
+        };
         self.live.push(live);
     }
 
@@ -123,9 +159,9 @@ impl Tombstones {
     }
 
     /// Whether a redo after a crash would undo a write of these blocks.
-    pub(super) fn covers(&self, id: VolumeId, first: u64, count: u32) -> bool {
-        let end = first + u64::from(count);
-        let overlaps = |t: &LiveTombstone| t.volume == id && t.first < end && first < t.end;
+    pub(super) fn covers(&self, id: VolumeId, blocks: &Range<u64>) -> bool {
+        let overlaps =
+            |t: &LiveTombstone| t.volume == id && t.first < blocks.end && blocks.start < t.end;
         self.live.iter().any(overlaps)
     }
 
@@ -163,6 +199,38 @@ impl Tombstones {
         let live = self.live.iter_mut().rev().find(|tombstone| tombstone.seq == seq);
         live.expect("it is being zeroed").delayed = true;
         true
+    }
+
+    /// The home is to zero the operation's range now or later: what is sent from now on counts.
+    pub(super) fn ask(&mut self, op: OpId) {
+        let Some(seq) = self.zeroing.get(&op) else { return };
+        self.mark += 1;
+        let mut mine = self.live.iter_mut().rev().filter(|tombstone| tombstone.seq == *seq);
+        mine.next().expect("it is being zeroed").asked = self.mark;
+    }
+
+    /// What a discard that is sent now is to be compared by.
+    pub(super) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// A discard of these blocks that was sent at `mark` has ended well.
+    pub(super) fn on_discarded(&mut self, id: VolumeId, blocks: &Range<u64>, mark: u64) {
+        let overlaps =
+            |t: &&mut LiveTombstone| t.volume == id && t.first < blocks.end && blocks.start < t.end;
+        let met = self.live.iter_mut().filter(|t| t.delayed && t.asked <= mark);
+        met.filter(overlaps).for_each(|tombstone| tombstone.on_zeroed(blocks));
+    }
+
+    /// A write that cancels these tombstones in these blocks has ended well.
+    pub(super) fn on_cancelled(&mut self, seqs: &[Seq], blocks: &Range<u64>) {
+        let met = self.live.iter_mut().filter(|t| t.delayed && seqs.contains(&t.seq));
+        met.for_each(|tombstone| tombstone.on_zeroed(blocks));
+    }
+
+    /// Whether discards and writes sent since have covered all of it.
+    fn is_heard(&self, seq: Seq) -> bool {
+        self.live.iter().any(|tombstone| tombstone.seq == seq && tombstone.left.is_empty())
     }
 
     /// What the home is zeroing for the operation, where that was logged.
@@ -360,8 +428,17 @@ impl Core {
         let seq = log.tombstone(io, ticket, *volume, *first, blocks, keep, *durable);
         self.tombstones.logging.insert(*op, seq);
         let (first, end) = (first.0, first.0 + blocks);
-        let (volume, keep_allocated, done_at, delayed) = (*volume, keep, None, false);
-        let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
+        let live = LiveTombstone {
+            volume: *volume,
+            first,
+            end,
+            seq,
+            keep_allocated: keep,
+            done_at: None,
+            delayed: false,
+            asked: u64::MAX,
+            left: once(first..end).collect(),
+        };
         self.tombstones.live.push(live);
     }
 
@@ -381,7 +458,7 @@ impl Core {
             if self.homes.get(volume).is_some_and(|home| home.backing.is_lost()) {
                 // No sync of this home will ever say that the zeros are there.
                 self.done(*op, Err(ErrorKind::Closed));
-            } else if self.tombstones.covers(*volume, first.0, *count) {
+            } else if self.is_barred(*volume, &(first.0..first.0 + u64::from(*count))) {
                 self.tombstones.held.push(write);
             } else {
                 self.queue.push_back(write);
@@ -444,7 +521,11 @@ impl Core {
             self.tombstones.set_done_at(issued, |seq| covered.contains(&seq));
         }
         if self.tombstones.undone.contains_key(&id) {
-            return self.sync_home(io, id);
+            self.sync_home(io, id);
+            // What was zeroed after the checkpoint began is not for it to wait for.
+            if self.is_sync_awaited(id) {
+                return;
+            }
         }
         if let Some(peer) = &mut self.peer_sync {
             peer.homes.remove(&id);
@@ -518,12 +599,15 @@ impl Core {
     }
 
     /// A part of the volume's delayed discards has reached its home, or was made zero otherwise:
-    /// tombstones of which nothing waits any more are to be done for.
+    /// tombstones of which nothing waits any more are to be done for, and those that it has heard
+    /// of since they were logged, whatever came over their range later.
     pub(super) fn end_delays(&mut self, io: &mut dyn Io, id: VolumeId, blocks: Range<u64>) {
         let ended: Vec<Seq> = self
             .tombstones
             .delayed_in(id, blocks)
-            .filter(|(_, own)| !self.is_discard_waiting(id, own.clone()))
+            .filter(|(seq, own)| {
+                self.tombstones.is_heard(*seq) || !self.is_discard_waiting(id, own.clone())
+            })
             .map(|(seq, _)| seq)
             .collect();
         if ended.is_empty() {
@@ -542,8 +626,10 @@ impl Core {
     /// The backing store has refused a delayed discard: writes that wait for one of its tombstones
     /// fail, also those that wait for another part of the tombstone's range.
     pub(super) fn fail_delays(&mut self, id: VolumeId, blocks: Range<u64>, kind: ErrorKind) {
-        let met: Vec<(Seq, Range<u64>)> = self.tombstones.delayed_in(id, blocks).collect();
-        let waits = |write: &Action| met.iter().any(|(_, own)| touches(write, id, own));
+        let met: Vec<(Seq, Range<u64>)> = self.tombstones.delayed_in(id, blocks.clone()).collect();
+        let waits = |write: &Action| {
+            touches(write, id, &blocks) || met.iter().any(|(_, own)| touches(write, id, own))
+        };
         let held = std::mem::take(&mut self.tombstones.held);
         let (failed, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(waits);
         self.tombstones.held = kept;

@@ -370,8 +370,7 @@ impl Core {
             panic!("a write is performed as one")
         };
         let blocks = first.0..first.0 + u64::from(count);
-        if self.tombstones.covers(volume, first.0, count) && !self.begin_cancel(op, volume, &blocks)
-        {
+        if self.is_barred(volume, &blocks) && !self.begin_cancel(op, volume, &blocks) {
             self.tombstones.hold(action);
             self.hasten_discards(volume, blocks);
             return 0;

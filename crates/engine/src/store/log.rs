@@ -461,10 +461,14 @@ impl LogStore {
     /// segments by themselves.
     #[must_use]
     pub fn can_owe(&self, count: usize) -> bool {
+        !self.is_closing() && !self.free_segments.is_empty() && count <= self.owed_max()
+    }
+
+    /// Zeroings that may be owed across a checkpoint at most, whatever is free.
+    #[must_use]
+    pub fn owed_max(&self) -> usize {
         let batches = (self.geometry.segment_blocks as usize / OWED_SEGMENT_PART).max(1);
-        !super::log_checkpoint::closing(self)
-            && !self.free_segments.is_empty()
-            && count <= batches * BATCH_ENTRIES_MAX
+        batches * BATCH_ENTRIES_MAX
     }
 
     /// Declares every older record of `key` dead, in both levels, lazily. For a block whose newest

@@ -121,7 +121,7 @@ impl Core {
     /// Whether a checkpoint waits for the home's sync before its trailer: where that is to make
     /// zeros durable which the log does not remember. Another sync makes nothing durable that a
     /// record stands for, and that of a silent home is not waited for.
-    fn is_sync_awaited(&self, id: VolumeId) -> bool {
+    pub(super) fn is_sync_awaited(&self, id: VolumeId) -> bool {
         let mut zeroed = self.tombstones.unsynced_of(id).peekable();
         match zeroed.peek() {
             _ if self.is_recovering => true,

@@ -235,8 +235,9 @@ fn what_was_owed_ends() {
     });
 }
 
-/// Goal: where more waits than a checkpoint may remember, all goes at once. Method: more trims than
-/// a batch of the log holds entries, in a level of short segments.
+/// Goal: where more waits than a checkpoint may remember, all goes at once, with the trim that is
+/// one too many. Method: more trims than a batch of the log holds entries, in a level of short
+/// segments.
 #[test]
 fn too_much_to_owe_goes_at_once() {
     each_seed(5, |seed| {
@@ -247,7 +248,7 @@ fn too_much_to_owe_goes_at_once() {
         }
         checkpoint(&mut world);
         let counters = stats(&world).counters;
-        let sent = counters.sent_by[DiscardCause::Checkpoint as usize];
+        let sent = counters.sent_by[DiscardCause::Full as usize];
         assert!(sent > 0 || counters.sent_by[DiscardCause::Delay as usize] > 0, "{counters:?}");
         assert!(is_all(&world.read(VOLUME, 0, 8 * BLOCK).expect("a read"), 0), "SEED={seed}");
     });
@@ -393,5 +394,83 @@ fn a_newer_trim_keeps_nobody_waiting() {
         let took = world.io.now().since(asked);
         assert!(took < Nanos::from_secs(3600), "it waited for {took:?}; SEED={seed}");
         turn_until(&mut world, |world| home_block(world, 5) == 0);
+    });
+}
+
+/// Goal: a client that trims one range again and again, faster than its backing store zeroes it,
+/// keeps no tombstone alive for ever, nor a checkpoint waiting. Method: whenever a discard ends
+/// another trim of its range waits already; how many tombstones there are, a checkpoint on the way,
+/// a crash at the end.
+#[test]
+fn renewed_trims_end_their_tombstones() {
+    const ROUNDS: u32 = 300;
+    each_seed(8, |seed| {
+        let mut world = waiting(seed);
+        let delay = DiscardDelay::Fixed(Nanos::from_millis(1));
+        let limits = DiscardLimits { delay, in_flight_max: 1, ..DiscardLimits::DEFAULT };
+        world.core.set_discard(VolumeId(VOLUME), limits);
+        let home = world.homes[HOME];
+        let is_flying = |world: &World| {
+            !world.core.homes[&VolumeId(VOLUME)].discards.table.in_flight().is_empty()
+        };
+        let (mut before, mut most) = (0, 0);
+        for round in 0..ROUNDS {
+            world.io.set_stuck(home, true);
+            trim(&mut world, 0, 8);
+            turn_until(&mut world, is_flying);
+            trim(&mut world, 0, 8);
+            let sent = stats(&world).counters.sent.ranges;
+            world.io.set_stuck(home, false);
+            turn_until(&mut world, |world| {
+                !is_flying(world) || stats(world).counters.sent.ranges > sent
+            });
+            most = most.max(world.core.tombstones.count());
+            if round == ROUNDS / 2 {
+                before = checkpoints(&world);
+                world.core.log_mut().expect("a log").checkpoint_now(false);
+            }
+        }
+        assert!(most <= 64, "{most} tombstones live at once; SEED={seed}");
+        assert!(checkpoints(&world) > before, "the checkpoint never ends; SEED={seed}");
+        world.crash(CrashMode::DropAll);
+        assert!(is_all(&world.read(VOLUME, 0, 8 * BLOCK).expect("a read"), 0), "SEED={seed}");
+    });
+}
+
+/// Goal: tombstones are bounded by what a checkpoint may remember while a backing store zeroes
+/// nothing: further trims wait for it, and are answered by it. Method: it is stuck under twice as
+/// many trims of one block; it answers again, and a checkpoint ends well.
+#[test]
+fn tombstones_are_bounded() {
+    each_seed(5, |seed| {
+        let mut world = waiting(seed);
+        let (id, home) = (VolumeId(VOLUME), world.homes[HOME]);
+        world.io.set_stuck(home, true);
+        let bound = world.core.log().expect("there is a log").1.owed_max();
+        let mut ended = 0;
+        let mut take = |world: &mut World| {
+            while let Some(finished) = world.core.take_finished() {
+                finished.result.expect("a trim");
+                ended += 1;
+            }
+            ended
+        };
+        for _ in 0..2 * bound {
+            let trim = call(Operation::Trim, 0, BLOCK);
+            world.core.submit(&mut world.io, Asker(u64::MAX), id, trim, &[], None);
+            (0..20).for_each(|_| world.core.turn(&mut world.io));
+            let count = world.core.tombstones.count();
+            assert!(count <= bound + 1, "{count} tombstones; SEED={seed}");
+        }
+        assert!(take(&mut world) >= bound, "as many as may wait are answered; SEED={seed}");
+        world.io.set_stuck(home, false);
+        let is_over = (0..TURNS_MAX).any(|_| {
+            world.core.turn(&mut world.io);
+            take(&mut world) == 2 * bound
+        });
+        assert!(is_over, "all are answered; SEED={seed}");
+        checkpoint(&mut world);
+        world.crash(CrashMode::DropAll);
+        assert!(is_all(&world.read(VOLUME, 0, BLOCK).expect("a read"), 0), "SEED={seed}");
     });
 }
