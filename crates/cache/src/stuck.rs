@@ -7,7 +7,7 @@
 //! under every newer version, never over one.
 //! Cost: a flag per volume.
 
-use crate::action::{Action, DestageFault, Event};
+use crate::action::{Action, DestageFault, Event, OpId};
 use crate::cache::Cache;
 use crate::op::Task;
 use alloc::vec::Vec;
@@ -82,12 +82,39 @@ impl Cache {
         let end = offset.saturating_add(length).div_ceil(u64::from(size.bytes()));
         (size.block_of(offset).0..end).any(|block| {
             let key = BlockKey::new(id, BlockIndex(block));
-            if let Some(op) = self.busy.get(&key) {
-                // What is being stored is found once it is.
-                return at.is_busy_stuck || !matches!(self.ops.get(op.0).task, Task::Store(_));
+            if let Some(op) = self.busy.get(&key)
+                && let Some(is_stuck) = self.is_joining_stuck(*op, at)
+            {
+                return is_stuck;
             }
             let level = self.levels.iter().position(|level| level.find(number, key).is_some());
-            level.map_or(at.is_backing_stuck, |level| at.levels & (1 << level) != 0)
+            is_place_stuck(at, level)
         })
     }
+
+    /// Whether a read would wait for a stuck place behind the operation that holds its block;
+    /// `None` where it reads beside it.
+    fn is_joining_stuck(&self, op: OpId, at: StuckAt) -> Option<bool> {
+        let op = self.ops.get(op.0);
+        let is_stuck = match &op.task {
+            Task::Evict(evict) if self.levels[usize::from(evict.from.0.0)].kind.is_immediate() => {
+                return None;
+            }
+            // What is being stored is found once it is.
+            _ if at.is_busy_stuck => true,
+            Task::Store(_) => false,
+            // What waits already may wait for anything.
+            _ if !op.queue.is_empty() => true,
+            // Its bytes are here.
+            Task::Fetch(fetch) if fetch.promotion.is_some() || fetch.waits_for.is_some() => false,
+            Task::Fetch(fetch) => is_place_stuck(at, fetch.from.map(|level| usize::from(level.0))),
+            _ => true,
+        };
+        Some(is_stuck)
+    }
+}
+
+/// Whether a level, or the backing store, is stuck.
+fn is_place_stuck(at: StuckAt, level: Option<usize>) -> bool {
+    level.map_or(at.is_backing_stuck, |level| at.levels & (1 << level) != 0)
 }

@@ -267,6 +267,60 @@ fn a_stuck_level_fails_what_needs_it() {
     });
 }
 
+/// Goal: while one place is silent, reads go on that join what works on their block elsewhere.
+/// Method: two reads at once of a block on the SSD level beside a silent backing store; two of a
+/// block below, and a third once its promotion hangs, beside a silent SSD level.
+#[test]
+fn reads_join_what_is_not_stuck() {
+    each_seed(20, |seed| {
+        for is_level in [false, true] {
+            let mut world = World::new(seed, quiet());
+            write_block(&mut world, 2, 1, 40).expect("a write");
+            world.drain().expect("the home takes it");
+            let (disk, block) = match is_level {
+                true => (world.ssd, 9),
+                false => (world.homes[1], 1),
+            };
+            world.io.set_stuck(disk, true);
+            match is_level {
+                true => world.write_watched(2, 3, 50).expect_err("it times out"),
+                false => world.read_watched(2, 5).expect_err("it times out"),
+            };
+            let read = call(Operation::Read, block * BLOCK, BLOCK);
+            (0..2).for_each(|_| world.submit(2, read, &[]));
+            let mut ended = 0;
+            let (seconds, ()) = world.timed(|world| {
+                while ended < 2 {
+                    world.turn_watched();
+                    while let Some(finished) = world.core.take_finished() {
+                        assert!(finished.result.is_ok(), "level: {is_level}; SEED={seed}");
+                        ended += 1;
+                    }
+                }
+                let again = world.read_watched(2, block);
+                assert!(again.is_ok(), "level: {is_level}, {again:?}; SEED={seed}");
+            });
+            assert!(seconds < 10.0, "nothing waits as long: {seconds} s; SEED={seed}");
+        }
+    });
+}
+
+/// Goal: reads that would join what a silent place holds up are refused at once. Method: two reads
+/// of a block of a backing store that is silent, after one that timed out.
+#[test]
+fn reads_join_nothing_that_is_stuck() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        world.io.set_stuck(world.homes[1], true);
+        world.read_watched(2, 5).expect_err("it times out");
+        let (seconds, ()) = world.timed(|world| {
+            world.read_watched(2, 5).expect_err("the fetch under way hangs");
+            world.read_watched(2, 9).expect_err("the backing store is silent");
+        });
+        assert!(seconds < 1.0, "they are refused at once: {seconds} s; SEED={seed}");
+    });
+}
+
 /// Goal: what was timed out and has not ended stays bounded, however long a client goes on asking.
 /// Method: far more writes of parts than the bound, a limit's time apart, to a stuck home.
 #[test]
