@@ -464,6 +464,12 @@ impl LogStore {
         !self.is_closing() && !self.free_segments.is_empty() && count <= self.owed_max()
     }
 
+    /// Whether a checkpoint that ends the log cleanly is wanted or under way.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        super::log_checkpoint::closing(self)
+    }
+
     /// Zeroings that may be owed across a checkpoint at most, whatever is free.
     #[must_use]
     pub fn owed_max(&self) -> usize {

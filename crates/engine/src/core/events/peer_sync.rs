@@ -120,13 +120,22 @@ impl Core {
 
     /// Whether a checkpoint waits for the home's sync before its trailer: where that is to make
     /// zeros durable which the log does not remember. Another sync makes nothing durable that a
-    /// record stands for, and that of a silent home is not waited for.
+    /// record stands for, and that of a silent home is not waited for. Nor is that of a lost one,
+    /// which ends with an error for good. That drops nothing that only a volatile write holds:
+    /// destages, and writes past the levels over records that these may hold, are durable by
+    /// themselves before a record becomes clean or is forgotten. Zeros below that the log does not
+    /// remember are the one exception, and are waited for. A client's flush reports the loss, and
+    /// so does a stop, whose checkpoint says that all is durable: that one fails.
     pub(super) fn is_sync_awaited(&self, id: VolumeId) -> bool {
         let mut zeroed = self.tombstones.unsynced_of(id).peekable();
         match zeroed.peek() {
             _ if self.is_recovering => true,
             Some(_) => zeroed.any(|seq| self.tombstones.to_sync.contains(seq)),
-            None => !self.is_silent(id),
+            None => {
+                let is_lost = self.homes.get(&id).is_some_and(|home| home.backing.is_lost());
+                let is_closing = self.log().is_some_and(|(_, log)| log.is_closing());
+                (is_closing || !is_lost) && !self.is_silent(id)
+            }
         }
     }
 

@@ -486,3 +486,27 @@ fn what_is_stuck_stays_so_over_a_pause() {
         assert_eq!(world.stuck_notices(), (1, 1), "SEED={seed}");
     });
 }
+
+/// Goal: a backing store that lost a sync fails no checkpoint but one that it made zeros for, so
+/// that the other volumes go on. Method: the flush of a volume that only its backing store holds
+/// fails; checkpoints then, another volume, and a crash that finds what was acknowledged.
+#[test]
+fn a_lost_home_fails_no_checkpoint() {
+    each_seed(20, |seed| {
+        let mut shape = quiet();
+        shape.spec.classes[1].levels = 0b001;
+        let mut world = World::new(seed, shape);
+        write_block(&mut world, 2, 1, 40).expect("a write");
+        world.io.fail_next(world.homes[1], OperationKind::Sync, Errno::IO);
+        let flush = call(Operation::Flush, 0, 0);
+        let is_err = world.run(2, flush, 0).is_err();
+        let home = &world.core.homes[&VolumeId(2)];
+        assert!(is_err && home.backing.is_lost() && home.unsynced, "SEED={seed}");
+        (0..3).for_each(|_| checkpoint(&mut world));
+        write_block(&mut world, 1, 3, 60).expect("another volume");
+        world.run(1, flush, 0).expect("another volume");
+        checkpoint(&mut world);
+        world.crash(CrashMode::DropAll);
+        assert!(is_all(&world.read(1, 3 * BLOCK, BLOCK).expect("kept"), 60), "SEED={seed}");
+    });
+}
