@@ -10,6 +10,7 @@
 
 use super::FileBacking;
 use crate::io::{Buffer, Io, IoDone};
+use layby_cache::schedule::Rank;
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Stripes};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ struct Joined {
     /// Pieces that were not begun: where in the part, and how long.
     left: VecDeque<(u64, u64)>,
     inflight: usize,
+    /// Under which pieces are submitted, also later ones.
+    rank: Rank,
     result: Result<(), ErrorKind>,
     extents: Vec<(u64, u64, bool)>,
 }
@@ -139,10 +142,11 @@ impl PartHome {
             BackingOperation::Sync => unreachable!("a sync has no range"),
         };
         let left = self.plan.stripes.pieces(range).collect();
-        let (inflight, result, extents) = (0, Ok(()), Vec::new());
+        let (inflight, rank, result, extents) = (0, io.rank(), Ok(()), Vec::new());
         let number = self.joined_next;
         self.joined_next += 1;
-        self.joined.insert(number, Joined { token, operation, left, inflight, result, extents });
+        self.joined
+            .insert(number, Joined { token, operation, left, inflight, rank, result, extents });
         self.begin_pieces(io, number);
     }
 
@@ -175,6 +179,10 @@ impl PartHome {
             };
             self.file.submit(PIECE | piece, operation);
         }
+        let before = io.rank();
+        io.set_rank(joined.rank);
+        self.file.pump(io);
+        io.set_rank(before);
     }
 
     pub(super) fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {

@@ -21,6 +21,7 @@ use super::{Answer, Asker, Core, HOME_DISCARD};
 use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
 use layby_cache::discards::{DiscardCause, DiscardLimits, DiscardMode, Discards};
+use layby_cache::schedule::Rank;
 use layby_cache::{OnDirty, OpId, RemoveError};
 use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, Seq, VolumeId};
 use std::collections::HashMap;
@@ -369,8 +370,24 @@ impl Core {
             let failures = home.discards.failures;
             home.discards.flights.insert(token, Flight { bytes, failures, mark });
             let keep_allocated = failures % 2 == 1;
+            io.set_rank(self.rank_of_discard(id, &(offset..offset + length)));
             self.ask_home(io, id, token, BackingOperation::Zero { offset, length, keep_allocated });
+            io.set_rank(Rank::FIRST);
         }
+    }
+
+    /// The rank of a discard: its volume's where something waits for one of its tombstones.
+    fn rank_of_discard(&self, id: VolumeId, bytes: &Range<u64>) -> Rank {
+        let blocks = self.blocks_of(bytes);
+        let mut met = self.tombstones.delayed_in(id, blocks.clone());
+        let is_awaited = self.tombstones.holds(id, &blocks)
+            || met.any(|(seq, own)| self.is_delay_awaited(id, seq, &own));
+        if is_awaited { self.rank_of(id) } else { Rank::BACKGROUND }
+    }
+
+    /// Whether a checkpoint or a write to the home waits for a tombstone.
+    fn is_delay_awaited(&self, id: VolumeId, seq: Seq, own: &Range<u64>) -> bool {
+        self.tombstones.holds(id, own) || self.is_seq_awaited(seq) || self.cancels.await_seq(seq)
     }
 
     /// A home has done a delayed discard, or refused it.
@@ -442,11 +459,7 @@ impl Core {
     /// what came over a part of it since: that goes at once, too.
     fn hasten_awaited(&mut self, id: VolumeId, bytes: &Range<u64>) {
         let met = self.tombstones.delayed_in(id, self.blocks_of(bytes));
-        let awaited = met.filter(|(seq, own)| {
-            self.tombstones.holds(id, own)
-                || self.is_seq_awaited(*seq)
-                || self.cancels.await_seq(*seq)
-        });
+        let awaited = met.filter(|(seq, own)| self.is_delay_awaited(id, *seq, own));
         let awaited: Vec<Range<u64>> = awaited.map(|(_, own)| self.bytes_of(&own)).collect();
         let Some(home) = self.homes.get_mut(&id) else { return };
         awaited.into_iter().for_each(|own| home.discards.table.hasten(own, DiscardCause::Write));

@@ -18,7 +18,7 @@ pub(super) use peer_sync::PeerSync;
 use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
 use crate::io::{Buffer, Io};
 use crate::store::{RecoveredTombstone, StoreEvent, Ticket};
-use layby_cache::{Action, CleaningStep, LEVELS_MAX, Moment, OpId, Redo};
+use layby_cache::{Action, CleaningStep, LEVELS_MAX, Moment, OpId, Redo, schedule::Rank};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId,
@@ -579,9 +579,10 @@ impl Core {
             live.keep_allocated = false;
             let blocks = live.first..live.end;
             self.tombstones.zeroing.insert(op, seq);
-            let bytes = self.bytes_of(&blocks);
+            io.set_rank(self.rank_of(id));
             // The home's table has not counted it.
-            return self.ask_zeros(io, (op, id), bytes, (false, false));
+            self.ask_zeros(io, (op, id), self.bytes_of(&blocks), (false, false));
+            return io.set_rank(Rank::FIRST);
         }
         if let Err(kind) = result {
             // What it did must not come undone once it was seen: copies of it may be durable first.

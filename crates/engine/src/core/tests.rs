@@ -14,6 +14,7 @@ mod lost;
 mod moves;
 mod observing;
 mod older;
+mod ranks;
 mod remote;
 mod scarce;
 mod stops;
