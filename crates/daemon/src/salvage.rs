@@ -61,8 +61,9 @@ pub struct SalvageAnswer {
 /// With `is_all` also what the store is known to have got, as far as the journal still holds it.
 ///
 /// # Errors
-/// A report when another user could have written the configuration or the node's directory, there is
-/// no such volume, the node serves it, its journal cannot be read, or the files cannot be written.
+/// A report when another user could have written the configuration or the node's directory, there
+/// is no such volume, the node serves it, its journal cannot be read, or the files cannot be
+/// written.
 pub fn salvage(
     config: &Config,
     name: &Name,
