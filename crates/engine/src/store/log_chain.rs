@@ -12,7 +12,7 @@
 //! as a full checkpoint is.
 //! Cost: the blocks of the chain, and a sort of entries that are in order but for the increments.
 
-use super::layout::{page_crcs, rebuild};
+use super::layout::{get_u64, page_crcs, rebuild};
 use super::log_layout::{
     CHUNK_MAGIC, CheckpointEntry, TRAILER_BLOCKS, TRAILER_MAGIC, Trailer, chunk_crcs, decode_chunk,
 };
@@ -53,6 +53,8 @@ impl Scan<'_> {
             missing.extend(damage.map(|info| (info, trailer.is_full())));
             let (found, lost_found): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|it| it.lost.is_none());
+            self.named_last =
+                (!trailer.is_full()).then(|| found.iter().map(|entry| entry.slot).collect());
             entries.extend(found);
             lost_entries = lost_found;
             let behind = at.saturating_add(blocks_of(&trailer, end - at));
@@ -67,6 +69,8 @@ impl Scan<'_> {
             }
             self.trailer = trailer;
         }
+        // Entries of older checkpoints may be out of date then.
+        self.may_lack_checkpoint |= !missing.is_empty();
         for (info, is_full) in missing {
             // What is missing of a full one counts as older than the entries that were found. What
             // is missing of an increment may be newer than any of them.
@@ -76,6 +80,9 @@ impl Scan<'_> {
         for entry in lost_entries {
             let kind = entry.lost.expect("only such entries were put aside");
             lost::decode(&entry, kind, &mut self.recovered.lost_runs);
+        }
+        if let Some(slots) = &mut self.named_last {
+            slots.sort_unstable();
         }
         self.checkpoint = merged(entries);
         Ok(())
@@ -111,6 +118,11 @@ impl Scan<'_> {
             let lost = lost.map(|(at, page)| (info((at, page)), has_unreadable(page))).collect();
             FoundTrailer { trailer, at, lost }
         });
+        // Where none is sound that was to be there: a part of one, or what may have been one.
+        let is_part = |page: &[u8]| get_u64(page, 0) == TRAILER_MAGIC || has_unreadable(page);
+        let is_none = pages().all(|(_, page)| decode(page).is_none());
+        self.may_lack_checkpoint |=
+            found.is_none() && is_none && pages().any(|(_, page)| is_part(page));
         io.recycle(bytes);
         Ok(found)
     }

@@ -15,9 +15,6 @@ use super::{StoreError, Stream};
 use crate::io::Io;
 use layby_types::Seq;
 
-/// Segments whose first two blocks are no structures that are searched for a descriptor.
-const DARK_MAX: usize = 64;
-
 impl Scan<'_> {
     /// Finds batches that are missing, as far as it can, each once; whether it found any.
     pub(super) fn mend(
@@ -79,7 +76,7 @@ impl Scan<'_> {
     }
 
     /// Whether a batch lies in a segment, as a whole.
-    fn lies_in(&self, header: &BatchHeader, segment: u32) -> bool {
+    pub(super) fn lies_in(&self, header: &BatchHeader, segment: u32) -> bool {
         let first = self.geometry.segment_first(segment);
         let end = u64::from(header.location) + 1 + u64::from(header.blocks);
         header.location > first && end <= u64::from(first + self.geometry.segment_blocks)
@@ -150,30 +147,6 @@ impl Scan<'_> {
             is_rebuilt: true,
             copied: None,
         });
-        Ok(())
-    }
-
-    /// Segments whose header and first descriptor are lost: any descriptor in its place says what
-    /// the header said. Where there is none, and what may have been one cannot be read, nothing
-    /// says what was in the segment.
-    pub(super) fn read_dark(
-        &mut self,
-        io: &mut dyn Io,
-        dark: &[(u32, bool)],
-    ) -> Result<(), StoreError> {
-        for (index, is_unreadable) in dark {
-            // Many are a disk that had something else before the log was made.
-            if dark.len() > DARK_MAX && !is_unreadable || self.trailer.clean {
-                continue;
-            }
-            let found = self.search(io, *index, None)?;
-            if let Some(header) = found {
-                self.headers[*index as usize] = Some(header.segment_header(*index));
-                self.headless.push(*index);
-            } else if *is_unreadable {
-                self.dark.push(*index);
-            }
-        }
         Ok(())
     }
 

@@ -34,10 +34,6 @@ const READS_MAX: usize = 64;
 /// Segment headers that cannot be read before the device counts as failed.
 const FAILURES_MAX: usize = 1024;
 
-/// Sequence numbers that are passed over where segments are dark: more than a node gives out in a
-/// year at 30,000 a second, and few enough for millions of such starts.
-const UNSEEN_SEQS: u64 = 1 << 40;
-
 /// A record found, and where its data lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
@@ -83,6 +79,11 @@ pub(super) struct Scan<'a> {
     pub(super) torn_pages: Vec<CorruptInfo>,
     pub(super) area: usize,
     pub(super) checkpoint: Vec<CheckpointEntry>,
+    /// Slots that the newest checkpoint names itself, in order; the other entries are of those
+    /// before it. None where it is a full one.
+    pub(super) named_last: Option<Vec<Slot>>,
+    /// A part of the newest checkpoint is missing, or a newer one may be damaged.
+    pub(super) may_lack_checkpoint: bool,
     pub(super) headers: Vec<Option<SegmentHeader>>,
     /// Segments whose header is lost, and whose first descriptor says what it said.
     pub(super) headless: Vec<u32>,
@@ -237,6 +238,8 @@ impl<'a> Scan<'a> {
             torn_pages: Vec::new(),
             area: 1,
             checkpoint: Vec::new(),
+            named_last: None,
+            may_lack_checkpoint: false,
             headers: Vec::new(),
             headless: Vec::new(),
             dark: Vec::new(),
@@ -511,18 +514,13 @@ impl<'a> Scan<'a> {
             batch.durable = covered || vouched.contains(&batch.header.seq);
         }
         self.name_mended();
+        let missed: Set<u32> = missing.iter().map(|name| name.segment).collect();
         for name in missing {
             let info = self.missing_batch(name);
             // One that was in flight prevails over the checkpoint that began meanwhile.
             self.damage(info, Seq(name.seq).max(self.trailer.seq))?;
         }
-        for index in self.dark.clone() {
-            let info = self.corrupt(self.geometry.segment_first(index), "segment header", (0, 0));
-            // What it holds may be newer than all that was found, in the NVM level, too.
-            self.damage(info, SEQ_MAX)?;
-            // Nor is it opened before a checkpoint says what is lost: it is the proof of that.
-            self.scanned.insert(index);
-        }
+        self.judge_dark(io, newest, &missed)?;
         if newest > self.trailer.seq.0 {
             let other = self.geometry.checkpoint_first(1 - self.area);
             let info = self.corrupt(other, "checkpoint", (0, 0));
@@ -597,13 +595,6 @@ impl<'a> Scan<'a> {
             });
         }
         Ok(Seq(highest + 1))
-    }
-
-    /// Above what segments hold, too, of which nothing could be read: some day it may be, and must
-    /// not outrank what is written from now on.
-    fn seq_next_unseen(&self, seq_next: Seq) -> Seq {
-        let unseen = if self.dark.is_empty() { 0 } else { UNSEEN_SEQS };
-        Seq(seq_next.0.saturating_add(unseen).min(SEQ_MAX.0))
     }
 
     /// Bytes written since the checkpoint began, its own included.

@@ -39,6 +39,7 @@ mod log_checkpoint;
 mod log_clean;
 mod log_config;
 mod log_counters;
+mod log_dark;
 mod log_discard;
 mod log_geometry;
 mod log_horizon;
@@ -68,6 +69,8 @@ mod tests_both;
 mod tests_clean;
 #[cfg(test)]
 mod tests_damage;
+#[cfg(test)]
+mod tests_dark;
 #[cfg(test)]
 mod tests_decode;
 #[cfg(test)]
