@@ -375,14 +375,19 @@ impl Core {
         Ok(damage)
     }
 
-    /// What is lost is kept: the NVM slots that were proof of it go. False where they cannot.
+    /// What is lost is kept: the NVM slots that were proof of it go. False where they cannot. So do
+    /// segments of the log, which the next start would else find to be proof of another loss.
     fn drop_undecided(&mut self, io: &mut dyn Io) -> bool {
         for level in &mut self.levels {
             if let Level::Nvm(store) = level {
                 store.drop_undecided();
             }
         }
-        self.end_with_checkpoint(io)
+        let is_kept = self.end_with_checkpoint(io);
+        while self.log().is_some_and(|(_, log)| log.is_clearing()) {
+            self.turn(io);
+        }
+        is_kept
     }
 
     fn free_losers(&mut self, resolved: &Resolved) {

@@ -59,7 +59,9 @@ impl Scan<'_> {
         missed: &Set<u32>,
     ) -> Result<(), StoreError> {
         let is_newest = newest <= self.trailer.seq.0 && !self.may_lack_checkpoint;
-        for index in core::mem::take(&mut self.dark) {
+        let dark = core::mem::take(&mut self.dark);
+        self.unread.clone_from(&dark);
+        for index in dark {
             let info = self.corrupt(self.geometry.segment_first(index), "segment header", (0, 0));
             if is_newest && !missed.contains(&index) && self.is_old(io, index)? {
                 self.recovered.damaged.push(info);

@@ -89,6 +89,8 @@ pub(super) struct Scan<'a> {
     pub(super) headless: Vec<u32>,
     /// Segments of which nothing says whether they hold batches.
     pub(super) dark: Vec<u32>,
+    /// Those, and others whose first blocks cannot be read: to be rewritten once they are free.
+    pub(super) unread: Vec<u32>,
     pub(super) scanned: Set<u32>,
     /// By segment: the first block where the chain of batches broke on something that looked like
     /// a batch, or where it ended.
@@ -202,6 +204,7 @@ pub(super) struct Parts {
     headers: Vec<Option<SegmentHeader>>,
     scanned: Set<u32>,
     named: Set<u32>,
+    unread: Vec<u32>,
 }
 
 impl<'a> Scan<'a> {
@@ -243,6 +246,7 @@ impl<'a> Scan<'a> {
             headers: Vec::new(),
             headless: Vec::new(),
             dark: Vec::new(),
+            unread: Vec::new(),
             scanned: Set::default(),
             breaks: Map::default(),
             batches: Vec::new(),
@@ -616,6 +620,7 @@ impl<'a> Scan<'a> {
             area: self.area,
             headers: self.headers,
             scanned: self.scanned,
+            unread: self.unread,
         }
     }
 }
@@ -708,6 +713,8 @@ impl LogStore {
     /// Finds out which segments may be opened: those that the checkpoint, had it just completed,
     /// would free. Others without live blocks wait for the next one.
     fn sort_segments(&mut self, parts: &Parts) {
+        // Else each start would find the same until they are opened by chance.
+        parts.unread.iter().for_each(|index| self.segments[*index as usize].is_marked = true);
         for index in 0..self.geometry.segment_count {
             let is_retired = self.retiring.is_retired(index);
             let segment = &mut self.segments[index as usize];

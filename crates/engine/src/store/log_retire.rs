@@ -1,7 +1,7 @@
 //! Segments that fail: tested, and never used again when they fail the test.
 //!
-//! How: a failed write, a block that does not match its checksum, and a segment that cleaning
-//! cannot read mark their segment. A marked one that holds nothing any more is not opened but
+//! How: a failed write, a block that does not match its checksum, and a segment that cleaning or a
+//! start cannot read mark their segment. A marked one that holds nothing any more is not opened but
 //! tested: written with zeros and read back. It passes and is free, or it fails; then it is tried
 //! once more after a batch elsewhere has gone well, and retired when it fails again and one has
 //! gone well since, so that a device that fails as a whole retires nothing. Where suspects are all
@@ -109,6 +109,15 @@ impl LogStore {
                 self.geometry.slots_in(sound).min(self.geometry.slot_count)
             }
         }
+    }
+
+    /// Segments in which something has failed are free, and are being overwritten or about to be.
+    /// Not while one waits for what shows that the device has not failed as a whole.
+    #[must_use]
+    pub(crate) fn is_clearing(&self) -> bool {
+        let retiring = &self.retiring;
+        let is_resting = retiring.has_failed || retiring.resting_until.is_some();
+        retiring.is_testing || !is_resting && wants_step(self)
     }
 
     /// More is live than the segments in use have room for, so that cleaning cannot go on until

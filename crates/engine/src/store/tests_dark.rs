@@ -6,7 +6,7 @@
 
 use super::layout::SEQ_MAX;
 use super::log_geometry::LogGeometry;
-use super::log_layout::{BatchHeader, SegmentHeader, Trailer};
+use super::log_layout::{BatchHeader, NOWHERE, SegmentHeader, Trailer};
 use super::tests_both::for_each_seed;
 use super::tests_log::{content, key, open};
 use super::{AppendEntry, LogStore, SlotInfo, SlotView, StoreEvent, Stream, Ticket};
@@ -305,4 +305,46 @@ fn a_lost_checkpoint_leaves_old_segments_dark() {
         bench.lose(&[header, header + 1]);
         assert_eq!(bench.start(), Some(SEQ_MAX));
     });
+}
+
+/// Goal: a dark segment is dark at one start only: what is written behind that one's checkpoint
+/// stays decided. Method: the newest segment loses its header and descriptors; a start drops all,
+/// makes its checkpoint and rests; power loss. Where the segment can be written no more, it is
+/// retired once batches elsewhere have gone well, and never read again.
+#[test]
+fn a_dark_segment_is_rewritten_behind_the_checkpoint() {
+    for (seed, is_broken) in [(0, false), (1, true), (2, false), (3, true)] {
+        let (mut bench, _) = with_old_segment(seed);
+        (0..7).for_each(|_| bench.put(2, 2));
+        bench.cut();
+        let newest = bench.segments().into_iter().max_by_key(|found| found.header.generation);
+        let newest = newest.expect("segments were opened");
+        let first = u64::from(bench.geometry().segment_first(newest.index));
+        bench.lose(&[first]);
+        bench.lose(&newest.descriptors);
+        if is_broken {
+            let length = u64::from(bench.geometry().segment_blocks) * BLOCK;
+            bench.io.break_range(bench.disk, first * BLOCK, length);
+        }
+        assert_eq!(bench.start(), Some(SEQ_MAX), "seed {seed}");
+        let written = bench.io.peek(bench.disk);
+        // As the cache does with what is undecided.
+        let held = (0..bench.log.slot_count()).map(Slot);
+        let held: Vec<_> =
+            held.filter(|it| bench.log.slots[it.0 as usize].location != NOWHERE).collect();
+        held.into_iter().for_each(|slot| bench.log.free(slot));
+        let page = (first * BLOCK) as usize..((first + 1) * BLOCK) as usize;
+        (0..20).for_each(|_| drop(bench.turn()));
+        let now = bench.io.peek(bench.disk);
+        assert_eq!(now[page.clone()], written[page], "before the checkpoint it is the proof");
+        bench.newest.clear();
+        bench.checkpoint();
+        if is_broken {
+            (0..30).for_each(|_| bench.put(3, 3));
+        }
+        (0..1000).for_each(|_| drop(bench.turn()));
+        assert_eq!(bench.log.segments_retired(), usize::from(is_broken), "seed {seed}");
+        bench.cut();
+        assert_eq!(bench.start(), None, "seed {seed}");
+    }
 }

@@ -288,6 +288,35 @@ fn zeroes_that_are_undecided_are_not_owed() {
     assert_eq!(world.read(2, 0, BLOCK).err(), Some(ErrorKind::Corrupt), "it is undecided");
 }
 
+/// Goal: a segment that could not be read at a start costs what is written since nothing: the next
+/// start does not find it again. Method: the newest segment loses its header and descriptors, a
+/// start, a write, and power loss right behind it.
+#[test]
+fn a_dark_segment_costs_one_start_only() {
+    let mut world = World::new(5, super::faults::quiet());
+    for block in 0..4 {
+        super::faults::write_block(&mut world, 2, block, 40).expect("a write");
+    }
+    world.io.crash(CrashMode::KeepAll);
+    let bytes = world.io.peek(world.ssd);
+    let pages = || (0u64..).zip(bytes.chunks(BLOCK as usize));
+    let headers = pages().filter(|(_, page)| page.starts_with(b"LAYBYSEG"));
+    let (header, newest) = headers.max_by_key(|(_, page)| get_u64(page, 24)).expect("a segment");
+    let is_its =
+        |page: &[u8]| page.starts_with(b"LAYBYBAT") && get_u64(page, 16) == get_u64(newest, 24);
+    let descriptors = pages().filter(|(_, page)| is_its(page)).map(|(at, _)| at);
+    for at in std::iter::once(header).chain(descriptors) {
+        world.io.fail_reads(world.ssd, at * BLOCK, BLOCK);
+    }
+    assert!(!world.restart().undecided.is_empty(), "it may be newer than anything");
+    let mut write = call(Operation::Write, 0, BLOCK);
+    write.flags.fua = true;
+    world.run(2, write, 42).expect("a whole block");
+    world.io.crash(CrashMode::KeepAll);
+    world.restart();
+    assert_eq!(world.read(2, 0, BLOCK).map(|bytes| bytes[0]), Ok(42));
+}
+
 /// Goal: a dirty block beyond the level's slots whose bytes rotted is an error, not the older
 /// version of its backing store. Method: a log in which all slots have other dirty blocks, of a
 /// volume that is gone; rot of the one that has no slot.
