@@ -209,7 +209,7 @@ impl Control {
         let _turn = self.absences.turn.lock().await;
         let Some(record) = self.with_new_number(name, &error).await? else { return Ok(false) };
         let plans = self.plan_volume(&self.view(), name, &record).await?;
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         if let Err(refused) = self.add_parts(&view, &record, plans).await {
             self.facts.homes.close(&record);
@@ -227,7 +227,7 @@ impl Control {
         name: &Name,
         error: &str,
     ) -> Result<Option<VolumeRecord>, Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         let Some(absence) = view.absent.get_mut(name) else { return Ok(None) };
         let record = view.catalog.volumes[name].clone();
@@ -246,7 +246,7 @@ impl Control {
 
     /// What failed last is what commands hear.
     async fn say_absent(&self, name: &Name, why: Report) {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         if let Some(absence) = view.absent.get_mut(name)
             && absence.why.cause != why.cause

@@ -19,7 +19,7 @@ impl Control {
     /// # Errors
     /// A report when the name is taken or a value is refused.
     pub async fn class_create(&self, request: ClassCreate) -> Result<(), Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let ClassCreate { name, settings } = request;
         let error = format!("cannot create class `{name}`");
         let mut view = View::clone(&self.view());
@@ -48,7 +48,7 @@ impl Control {
     /// # Errors
     /// A report when there is no such class or a value is refused.
     pub async fn class_set(&self, name: &Name, patch: ClassPatch) -> Result<(), Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let error = format!("cannot change class `{name}`");
         let mut view = View::clone(&self.view());
         let slot = view.classes.iter_mut().flatten().find(|(known, _)| known == name);
@@ -62,7 +62,7 @@ impl Control {
     /// # Errors
     /// A report when there is no such class, it is built in, or a volume uses it.
     pub async fn class_delete(&self, name: &Name) -> Result<(), Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let error = format!("cannot delete class `{name}`");
         let mut view = View::clone(&self.view());
         let slot = view.classes.iter_mut();
@@ -141,7 +141,7 @@ impl Control {
     /// # Errors
     /// A report when there is no such level or the marks are not in order.
     pub async fn level_set(&self, name: &Name, patch: WatermarksPatch) -> Result<(), Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let error = format!("cannot change level `{name}`");
         let mut view = View::clone(&self.view());
         let index = view.layout.levels.iter().position(|level| level.name == *name);
@@ -173,7 +173,7 @@ impl Control {
     /// # Errors
     /// A report when a value is refused.
     pub async fn writeback_set(&self, patch: WritebackPatch) -> Result<(), Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let error = "cannot change write-back";
         let mut view = View::clone(&self.view());
         let (writeback, ahead) = (&mut view.layout.writeback, &mut view.layout.read_ahead);
@@ -201,7 +201,7 @@ impl Control {
     /// # Errors
     /// A report when a value is refused.
     pub async fn uplink_set(&self, change: UplinkConfig) -> Result<(), Report> {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let error = "cannot change the uplink";
         if change.in_flight.is_some() {
             return Err(Report::new(ReportKind::Invalid, error)

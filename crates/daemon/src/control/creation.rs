@@ -40,7 +40,7 @@ pub(super) enum MadeFile {
 pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
     let mut takes = JoinSet::new();
     for name in names {
-        let _change = control.change.lock().await;
+        let _change = control.lock_changes().await;
         let view = View::clone(&control.view());
         let phase = view.catalog.volumes.get(&name).map(|record| record.phase);
         if phase != Some(VolumePhase::Creating) {
@@ -139,7 +139,7 @@ impl Control {
         record: &VolumeRecord,
         error: &str,
     ) -> Result<Option<Report>, Report> {
-        let change = self.change.lock_for(name).await;
+        let change = self.lock_changes_of(name).await;
         if self.view().catalog.volumes.get(name).is_none_or(|now| now.id != record.id) {
             return Ok(None);
         }

@@ -371,7 +371,7 @@ impl Control {
         let number = deleted.record.id;
         // A removal that has begun needs no other word in the catalog.
         if !self.deletions.state(number).left(&deleted).is_zero() {
-            let _change = self.change.lock().await;
+            let _change = self.lock_changes().await;
             let mut view = View::clone(&self.view());
             let found = view.catalog.deleted.iter_mut().find(|other| other.record.id == number);
             if let Some(deleted) = found {
@@ -436,7 +436,7 @@ impl Control {
             None => self.at_home(deleted, Homes::remove).await?,
         };
         state.seen().removed = Some(Removed(taken.clone()));
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         view.catalog.deleted.retain(|other| other.record.id != number);
         let saved = self.publish(view).await;
@@ -488,7 +488,7 @@ impl Control {
         if state.seen().since.elapsed() < KEEP_EVERY {
             return;
         }
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         let found = view.catalog.deleted.iter_mut().find(|other| other.record.id == number);
         let Some(deleted) = found else { return };
@@ -526,7 +526,7 @@ impl Control {
         let number = self.deleted(name, request.number, &error)?.record.id;
         let state = self.deletions.state(number);
         let _turn = state.turn.lock().await;
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let deleted = self.deleted(name, Some(number), &error)?;
         let new_name = request.new_name.unwrap_or_else(|| name.clone());
         let before = View::clone(&self.view());

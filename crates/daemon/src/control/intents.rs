@@ -187,7 +187,7 @@ impl Control {
             return self.accept_lost_files(name, &record, &error).await.map(|()| 0);
         }
         let _turn = self.absences.turn.lock().await;
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         if !view.absence(name).is_some_and(super::Absence::is_held) {
             let cause = format!("no volume `{name}` waits for a lost level, journal or map");

@@ -369,10 +369,7 @@ impl Control {
     /// # Errors
     /// The first report of a shard that could not make everything durable; the others stop anyway.
     pub async fn stop(&self) -> Result<(), Report> {
-        let change = self.change.lock_to_stop().await;
-        if change.is_some() {
-            self.save_last().await;
-        }
+        let _change = self.save_to_stop().await;
         self.change.set_stopped();
         let mut stopping = Vec::new();
         for shard in 0..self.shards.len() {

@@ -92,7 +92,7 @@ impl Control {
             let kept = "the volume is still there; blocks not written back are safe in their level";
             return Err(report(&refused, error).state(kept));
         }
-        let turn = self.change.lock().await;
+        let turn = self.lock_changes().await;
         Ok(Quiesced { turn, long })
     }
 

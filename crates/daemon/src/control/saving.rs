@@ -3,7 +3,7 @@
 //! How: a write runs on a thread that may wait, and owns the turn until it has ended, also where
 //! the task that requested it has been aborted meanwhile: the node's stop aborts background tasks.
 //! Invariant: no two writes use the temporary files at once. A view that was saved and has not
-//! taken effect is kept for the stop.
+//! taken effect is kept for the next change, or the stop.
 //! Cost: a copy of the view per write. Not for: what a write contains; see `Catalog`.
 
 use super::{Control, View};
@@ -102,15 +102,53 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use crate::catalog::{Catalog, last};
-    use crate::control::View;
+    use crate::config::UplinkConfig;
     use crate::control::tests::MockNode;
-    use std::future::Future;
+    use crate::control::{Control, View};
+    use std::future::{Future, pending};
     use std::pin::Pin;
+    use std::sync::mpsc::Sender;
     use std::task::Poll;
+    use tokio::runtime::Runtime;
+
+    /// A future's state after it was polled once.
+    async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+        std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+    }
 
     /// Whether a future waits after it was polled once.
-    async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
-        std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+    async fn waits<F: Future>(future: Pin<&mut F>) -> bool {
+        poll_once(future).await.is_pending()
+    }
+
+    /// A runtime with so many threads that may wait.
+    fn runtime(threads: usize) -> Runtime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(threads).build();
+        runtime.expect("a runtime")
+    }
+
+    /// Keeps as many threads busy until what is returned is dropped.
+    fn keep_busy(threads: usize) -> Vec<Sender<()>> {
+        let busy = |_| {
+            let (go, gone) = std::sync::mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || gone.recv().is_err());
+            go
+        };
+        (0..threads).map(busy).collect()
+    }
+
+    /// Aborts a task whose write waits for a thread, and lets `meanwhile` be polled before that; the
+    /// number that its view alone has.
+    async fn abort_a_save<F: Future>(control: &Control, mut meanwhile: Pin<&mut F>) -> u32 {
+        let mut view = View::clone(&control.view());
+        view.catalog.volume_id_next += 1;
+        let next = view.catalog.volume_id_next;
+        let _change = control.lock_changes().await;
+        let mut aborted = std::pin::pin!(control.publish(view));
+        assert!(waits(aborted.as_mut()).await, "no thread is free");
+        assert!(waits(meanwhile.as_mut()).await, "it waits for the change");
+        next
     }
 
     /// A node whose background task is aborted while its write waits for a thread, and that stops
@@ -118,21 +156,8 @@ mod tests {
     async fn stop_beside_a_save(threads: usize, is_unsaved: bool) {
         let node = MockNode::new("");
         let control = &node.control;
-        let mut busy = Vec::new();
-        for _ in 0..threads {
-            let (go, gone) = std::sync::mpsc::channel::<()>();
-            busy.push(go);
-            tokio::task::spawn_blocking(move || gone.recv().is_err());
-        }
-        let mut view = View::clone(&control.view());
-        view.catalog.volume_id_next += 1;
-        let next = view.catalog.volume_id_next;
-        {
-            let change = control.change.lock().await;
-            let mut aborted = std::pin::pin!(control.publish(view));
-            assert!(waits(aborted.as_mut()).await, "no thread is free");
-            drop(change);
-        }
+        let busy = keep_busy(threads);
+        let next = abort_a_save(control, std::pin::pin!(pending::<()>())).await;
         control.change.set_unsaved(is_unsaved);
         let mut stopping = std::pin::pin!(control.stop());
         assert!(waits(stopping.as_mut()).await, "the stop does not wait for the write");
@@ -151,10 +176,30 @@ mod tests {
     #[test]
     fn a_stop_ends_the_writes_of_aborted_tasks() {
         for (threads, round) in [1, 2, 4].into_iter().flat_map(|n| (0..4).map(move |r| (n, r))) {
-            let mut builder = tokio::runtime::Builder::new_current_thread();
-            let runtime = builder.enable_all().max_blocking_threads(threads).build();
-            let runtime = runtime.expect("a runtime");
-            runtime.block_on(stop_beside_a_save(threads, round % 2 == 0));
+            runtime(threads).block_on(stop_beside_a_save(threads, round % 2 == 0));
         }
+    }
+
+    /// Goal: a change that waited behind an aborted task's saves what that task has saved, too; the
+    /// stop does not save less. Method: the only thread that may wait is busy while a task saves, a
+    /// change waits for its turn, and the task is aborted; then the thread becomes free.
+    #[test]
+    fn a_change_behind_an_aborted_task_keeps_what_it_saved() {
+        let behind = async {
+            let node = MockNode::new("");
+            let control = &node.control;
+            let busy = keep_busy(1);
+            let wanted: UplinkConfig = serde_json::from_str("{\"cap\":\"1MiB/s\"}").expect("JSON");
+            let mut change = std::pin::pin!(control.uplink_set(wanted));
+            let next = abort_a_save(control, change.as_mut()).await;
+            drop(busy);
+            change.await.expect("there is room");
+            control.stop().await.expect("shards answer");
+            let saved = Catalog::load(node.dir.path()).expect("it is whole").expect("it is there");
+            assert!(saved.uplink.is_some(), "the change is not saved");
+            assert_eq!(saved.volume_id_next, next, "the task's change is gone");
+            assert_eq!(control.view().catalog, saved);
+        };
+        runtime(1).block_on(behind);
     }
 }

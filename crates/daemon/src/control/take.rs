@@ -253,7 +253,7 @@ impl Control {
 
     /// Nothing is to be taken any more; where that cannot be written down, the map says so.
     async fn end_take(&self, name: &Name, id: u32) {
-        let _change = self.change.lock().await;
+        let _change = self.lock_changes().await;
         let mut view = View::clone(&self.view());
         let found = view.catalog.volumes.get_mut(name).filter(|record| record.id == id);
         if found.is_some_and(|record| std::mem::replace(&mut record.take, false)) {

@@ -790,7 +790,7 @@ async fn a_change_after_a_stop_is_not_written_down() {
 #[tokio::test]
 async fn a_stop_waits_for_a_change_for_a_time() {
     let node = MockNode::new("");
-    let _change = node.control.change.lock().await;
+    let _change = node.control.lock_changes().await;
     tokio::time::pause();
     let hour = std::time::Duration::from_secs(3600);
     let stopped = tokio::time::timeout(hour, node.control.stop()).await;

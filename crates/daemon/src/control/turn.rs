@@ -3,12 +3,14 @@
 //!
 //! How: a lock that each change holds. A shrink names its volume and gives the lock back while its
 //! shards write zeroes, a deletion while they destage; both may take hours. Changes of that volume
-//! wait for the end, but for a deletion with the data, which breaks it off.
+//! wait for the end, but for a deletion with the data, which breaks it off. What an aborted task
+//! saved last takes effect before the next change begins.
 //! Invariant: such a volume is the same when the change has the lock again. After a stop the lock
 //! is free, and no change is written down.
 //! Cost: a look at the few volumes of long changes, per change of a volume.
 //! Not for: volumes that are not served; see `absent`.
 
+use super::Control;
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use std::collections::BTreeMap;
@@ -57,64 +59,6 @@ impl Changes {
         self.long.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of a change that changes no served volume's own record; the end of a take does,
-    /// in what no long change reads.
-    pub(super) async fn lock(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().await
-    }
-
-    /// The turn of a change of a volume; it comes when no long change of it goes on.
-    pub(super) async fn lock_for(&self, name: &Name) -> MutexGuard<'_, ()> {
-        loop {
-            match self.lock_unless_long(name).await {
-                Ok(turn) => return turn,
-                Err(ended) => ended.await,
-            }
-        }
-    }
-
-    /// The same at once, unless a long change of the volume goes on; then what hears of an end.
-    pub(super) async fn lock_unless_long(
-        &self,
-        name: &Name,
-    ) -> Result<MutexGuard<'_, ()>, Notified<'_>> {
-        // It hears of every end from now on.
-        let ended = self.ended.notified();
-        let turn = self.turn.lock().await;
-        if self.long().contains_key(name) { Err(ended) } else { Ok(turn) }
-    }
-
-    /// The turn of a creation. It does not wait for the end of a long change: a take also has the
-    /// turn of the volumes that are not served, and any other creation is refused for the name.
-    ///
-    /// # Errors
-    /// A report when a long change of the volume that is to be taken goes on.
-    pub(super) async fn lock_to_create(
-        &self,
-        name: &Name,
-        takes: bool,
-        error: &str,
-    ) -> Result<MutexGuard<'_, ()>, Report> {
-        let turn = self.turn.lock().await;
-        let what = self.long().get(name).copied().filter(|_| takes);
-        if let Some(what) = what {
-            return Err(Report::new(ReportKind::InUse, error)
-                .cause(format!("volume `{name}` of this node is being {what}"))
-                .state("nothing was changed")
-                .hint("choose another name, or repeat the command when that has ended"));
-        }
-        Ok(turn)
-    }
-
-    /// The turn of a stop; none where a change goes on for too long.
-    pub(super) async fn lock_to_stop(&self) -> Option<MutexGuard<'_, ()>> {
-        let locked = tokio::time::timeout(STOP_PATIENCE, self.turn.lock()).await.ok();
-        if locked.is_none() {
-            tracing::warn!("a change of the node goes on for too long; the node stops without it");
-        }
-        locked
-    }
-
     /// From now on no change is written down: the node stops.
     pub(super) fn set_stopped(&self) {
         self.stopped.store(true, Ordering::SeqCst);
@@ -150,5 +94,73 @@ impl Changes {
         let is_new = self.long().insert(name.clone(), what).is_none();
         assert!(is_new, "a volume has one long change at a time");
         LongChange { changes: self, name: name.clone() }
+    }
+}
+
+impl Control {
+    /// The turn of a change that changes no served volume's own record; the end of a take does,
+    /// in what no long change reads.
+    pub(super) async fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        let turn = self.change.turn.lock().await;
+        // Else this change would save a catalog without what an aborted task has saved.
+        if self.change.check_running("").is_ok() {
+            self.end_saving().await;
+        }
+        turn
+    }
+
+    /// The turn of a change of a volume; it comes when no long change of it goes on.
+    pub(super) async fn lock_changes_of(&self, name: &Name) -> MutexGuard<'_, ()> {
+        loop {
+            match self.lock_unless_long(name).await {
+                Ok(turn) => return turn,
+                Err(ended) => ended.await,
+            }
+        }
+    }
+
+    /// The same at once, unless a long change of the volume goes on; then what hears of an end.
+    pub(super) async fn lock_unless_long(
+        &self,
+        name: &Name,
+    ) -> Result<MutexGuard<'_, ()>, Notified<'_>> {
+        // It hears of every end from now on.
+        let ended = self.change.ended.notified();
+        let turn = self.lock_changes().await;
+        if self.change.long().contains_key(name) { Err(ended) } else { Ok(turn) }
+    }
+
+    /// The turn of a creation. It does not wait for the end of a long change: a take also has the
+    /// turn of the volumes that are not served, and any other creation is refused for the name.
+    ///
+    /// # Errors
+    /// A report when a long change of the volume that is to be taken goes on.
+    pub(super) async fn lock_to_create(
+        &self,
+        name: &Name,
+        takes: bool,
+        error: &str,
+    ) -> Result<MutexGuard<'_, ()>, Report> {
+        let turn = self.lock_changes().await;
+        let what = self.change.long().get(name).copied().filter(|_| takes);
+        if let Some(what) = what {
+            return Err(Report::new(ReportKind::InUse, error)
+                .cause(format!("volume `{name}` of this node is being {what}"))
+                .state("nothing was changed")
+                .hint("choose another name, or repeat the command when that has ended"));
+        }
+        Ok(turn)
+    }
+
+    /// Saves what the catalog lacks as the node stops, unless a change goes on for too long. What is
+    /// returned keeps other changes from beginning.
+    pub(super) async fn save_to_stop(&self) -> Option<MutexGuard<'_, ()>> {
+        let locked = tokio::time::timeout(STOP_PATIENCE, self.change.turn.lock()).await.ok();
+        if locked.is_none() {
+            tracing::warn!("a change of the node goes on for too long; the node stops without it");
+        } else {
+            self.save_last().await;
+        }
+        locked
     }
 }

@@ -109,7 +109,7 @@ impl Control {
         // volume is made is as a place that was wrong.
         let (clone_of, mut size) = self.clone_source(&request, error).await?;
         let name = request.name.clone();
-        let _change = self.change.lock_to_create(&name, request.take, error).await?;
+        let _change = self.lock_to_create(&name, request.take, error).await?;
         crate::descriptors::check_room(error)?;
         let mut view = View::clone(&self.view());
         let mut had = None;
@@ -245,7 +245,7 @@ impl Control {
     /// A report when there is no such volume or a value is refused.
     pub async fn volume_set(&self, name: &Name, patch: VolumePatch) -> Result<(), Report> {
         let error = format!("cannot change volume `{name}`");
-        let turn = self.change.lock_for(name).await;
+        let turn = self.lock_changes_of(name).await;
         let change = self.check_set(name, patch.clone(), &error)?;
         self.check_writable(&change, &error).await?;
         self.widen_intents(&change.view).await?;
@@ -256,7 +256,7 @@ impl Control {
         let _shrinking = self.change.begin_long(name, "shrunk");
         drop(turn);
         self.shrink(&change, &error).await?;
-        let _turn = self.change.lock().await;
+        let _turn = self.lock_changes().await;
         self.change.check_running(&error).map_err(|stopped| stopped.state(SHRINK_UNDONE))?;
         // The node may be another one by now; the volume is not. Its shards know of the new length
         // alone: what else the change holds, such as a class, may be gone.
@@ -467,10 +467,10 @@ impl Control {
     /// write-back of the volume, but breaks it off.
     async fn turn_of_deletion(&self, name: &Name, data: DeleteData) -> MutexGuard<'_, ()> {
         if data == DeleteData::Keep {
-            return self.change.lock_for(name).await;
+            return self.lock_changes_of(name).await;
         }
         loop {
-            let ended = match self.change.lock_unless_long(name).await {
+            let ended = match self.lock_unless_long(name).await {
                 Ok(turn) => return turn,
                 Err(ended) => ended,
             };
