@@ -109,6 +109,7 @@ mod tests {
     use std::pin::Pin;
     use std::sync::mpsc::Sender;
     use std::task::Poll;
+    use std::time::Duration;
     use tokio::runtime::Runtime;
 
     /// A future's state after it was polled once.
@@ -201,5 +202,44 @@ mod tests {
             assert_eq!(control.view().catalog, saved);
         };
         runtime(1).block_on(behind);
+    }
+
+    /// Goal: a write of the catalog that never ends holds up no stop for ever, be it an aborted
+    /// task's or the stop's own, nor a change after that. Method: the only thread that may wait
+    /// stays busy, and the clock is moved on.
+    #[test]
+    fn a_stop_waits_for_a_write_for_a_time() {
+        const SECONDS_MAX: u32 = 60;
+        let stop = async |is_aborted: bool| {
+            let node = MockNode::new("");
+            let control = &node.control;
+            let _busy = keep_busy(1);
+            if is_aborted {
+                abort_a_save(control, std::pin::pin!(pending::<()>())).await;
+            } else {
+                control.change.set_unsaved(true);
+            }
+            tokio::time::pause();
+            let mut stopping = std::pin::pin!(control.stop());
+            let mut seconds = 0;
+            let stopped = loop {
+                match poll_once(stopping.as_mut()).await {
+                    Poll::Ready(stopped) => break stopped,
+                    Poll::Pending => tokio::time::advance(Duration::from_secs(1)).await,
+                }
+                seconds += 1;
+                assert!(seconds < SECONDS_MAX, "the stop waits for the write");
+            };
+            stopped.expect("the shards stop");
+            assert!(node.shards.iter().all(|shard| shard.state().stopped));
+            let late = control.uplink_set(UplinkConfig::default());
+            match poll_once(std::pin::pin!(late)).await {
+                Poll::Ready(refused) => drop(refused.expect_err("the node has stopped")),
+                Poll::Pending => panic!("a change waits for the write"),
+            }
+        };
+        for is_aborted in [true, false] {
+            runtime(1).block_on(stop(is_aborted));
+        }
     }
 }

@@ -152,14 +152,14 @@ impl Control {
         Ok(turn)
     }
 
-    /// Saves what the catalog lacks as the node stops, unless a change goes on for too long. What is
-    /// returned keeps other changes from beginning.
+    /// Saves what the catalog lacks as the node stops, unless a change, or a write of the catalog,
+    /// goes on for too long. What is returned keeps other changes from beginning.
     pub(super) async fn save_to_stop(&self) -> Option<MutexGuard<'_, ()>> {
         let locked = tokio::time::timeout(STOP_PATIENCE, self.change.turn.lock()).await.ok();
         if locked.is_none() {
             tracing::warn!("a change of the node goes on for too long; the node stops without it");
-        } else {
-            self.save_last().await;
+        } else if tokio::time::timeout(STOP_PATIENCE, self.save_last()).await.is_err() {
+            tracing::warn!("the catalog cannot be written in time; the node stops without it");
         }
         locked
     }
