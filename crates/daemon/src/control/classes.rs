@@ -108,7 +108,8 @@ impl Control {
     }
 
     /// Refuses to take a level from a class of whose volumes one has a cap of it: that volume could
-    /// not be changed afterwards. A cap without effect from before hinders no change.
+    /// not be changed afterwards. A cap without effect from before hinders no change, nor does one
+    /// of a volume that is not served: no command could take it away.
     fn check_volume_caps(
         &self,
         view: &View,
@@ -119,7 +120,8 @@ impl Control {
         let Some((_, before)) = before.class(name.as_str()) else { return Ok(()) };
         let is_lost =
             |level: &&Name| before.levels.contains(*level) && !class.levels.contains(*level);
-        for (volume, record) in &view.catalog.volumes {
+        let served = view.catalog.volumes.iter().filter(|(name, _)| view.absence(name).is_none());
+        for (volume, record) in served {
             let lost = record.cap.keys().find(is_lost).filter(|_| record.class == *name);
             let Some(level) = lost else { continue };
             return Err(Report::new(ReportKind::Invalid, error)
@@ -321,7 +323,7 @@ impl From<WritebackRecord> for (WritebackLimits, ReadAheadLimits) {
 mod tests {
     use super::*;
     use crate::control::tests::MockNode;
-    use crate::control::{Authority, VolumeCreate, VolumePatch};
+    use crate::control::{Absence, Authority, VolumeCreate, VolumePatch};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a good name")
@@ -365,5 +367,42 @@ mod tests {
         let uncapped = VolumePatch { cap: Some([].into()), ..VolumePatch::default() };
         node.control.volume_set(&name("a"), uncapped).await.expect("a good change");
         set(levels("dram")).await.expect("the cap is gone");
+    }
+
+    /// Goal: a volume that is not served, whose caps no command can take away, hinders no change of
+    /// its class's levels; its cap can be taken away once it is served. Method: a volume with a cap
+    /// that is not served meanwhile, and one that is.
+    #[tokio::test]
+    async fn a_volume_that_is_not_served_keeps_no_level() {
+        let node = MockNode::new("");
+        let levels = |text: &str| ClassPatch {
+            levels: Some(text.split(',').map(name).collect()),
+            cap: Some([].into()),
+            ..ClassPatch::default()
+        };
+        let bulk = name("bulk");
+        let set = async |patch| node.control.class_set(&bulk, patch).await;
+        set(levels("dram,ssd")).await.expect("no volume has a cap");
+        let wanted = VolumeCreate {
+            class: Some(bulk.clone()),
+            cap: [(name("ssd"), "10%".parse().expect("an amount"))].into(),
+            ..crate::control::tests::create("a")
+        };
+        node.control.volume_create(wanted, Authority::Owner).await.expect("a free name");
+        let served = View::clone(&node.control.view());
+        let mut absent = served.clone();
+        let why = Report::new(ReportKind::Failure, "cannot open the file").cause("it is away");
+        absent.absent.insert(name("a"), Absence::of_file(why));
+        node.control.show(absent);
+        let uncapped = VolumePatch { cap: Some([].into()), ..VolumePatch::default() };
+        let refused = node.control.volume_set(&name("a"), uncapped.clone()).await;
+        refused.expect_err("it is not served");
+        set(levels("dram")).await.expect("no command can take the cap away");
+        let mut back = View::clone(&node.control.view());
+        back.absent.clear();
+        node.control.show(back);
+        node.control.volume_set(&name("a"), uncapped).await.expect("it is served again");
+        node.control.show(served);
+        set(levels("dram")).await.expect_err("a volume that is served has a cap of it");
     }
 }
