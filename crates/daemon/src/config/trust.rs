@@ -43,7 +43,7 @@ fn foreign(path: &Path, found: &Metadata) -> Option<String> {
 
 /// Why another user can make a path lead to another file, where that is so. Each folder on the way
 /// counts, those of links too: renaming an entry of any of them changes where the path leads. A
-/// folder above that `system` owns is trusted: see [`root_owner`].
+/// folder that `system` owns is trusted for folders and links: see [`root_owner`].
 fn replaceable(file: &Path, system: Option<u32>) -> Option<String> {
     let mut rest = parts(&std::path::absolute(file).ok()?);
     // Without links, so that `..` is the folder above it.
@@ -93,7 +93,8 @@ fn replaceable_entry(
     system: Option<u32>,
 ) -> Option<String> {
     let found = std::fs::metadata(folder).ok()?;
-    let is_above = entry.is_dir() && system == Some(found.uid());
+    // Where a link leads is judged by itself.
+    let is_above = (entry.is_dir() || entry.is_symlink()) && system == Some(found.uid());
     let mode = found.permissions().mode();
     if !is_above && foreign_owner(&found).is_some() {
         foreign(folder, &found)
@@ -314,7 +315,8 @@ mod tests {
         tree.file("theirs/inner/file");
         tree.link("../file", "sticky/link");
         tree.link("theirs/file", "link");
-        for name in ["sticky/link", "link", "theirs/inner/file"] {
+        tree.link("inner", "theirs/alias");
+        for name in ["sticky/link", "link", "theirs/inner/file", "theirs/alias/file"] {
             assert_eq!(tree.doubt(name), "", "{name}");
         }
         if !rustix::process::geteuid().is_root() {
@@ -325,7 +327,7 @@ mod tests {
         let doubt = replaceable(&tree.path("sticky/link"), root_owner()).unwrap_or_default();
         assert!(doubt.contains("link` is in a folder that others can write"), "{doubt}");
         tree.own("theirs", NOBODY);
-        for name in ["link", "theirs/inner/file"] {
+        for name in ["link", "theirs/inner/file", "theirs/alias/file"] {
             let doubt = tree.doubt(name);
             assert!(doubt.contains("/theirs` has mode 0755, and user 65534 owns it"), "{doubt}");
         }
@@ -333,6 +335,14 @@ mod tests {
         // In a user namespace the owner of `/` can have that number.
         let is_safe = |name: &str| replaceable(&tree.path(name), Some(NOBODY)).is_none();
         assert!(is_safe("theirs/inner/file") && !is_safe("theirs/file") && !is_safe("link"));
+        assert!(is_safe("theirs/alias/file"), "a link of the system's");
+        tree.own("theirs/alias", NOBODY + 1);
+        assert!(is_safe("theirs/alias/file"), "its folder lets no other user replace it");
+        for (mode, words) in [(0o1777, "and user 65535 owns it"), (0o777, "has mode 0777")] {
+            tree.set("theirs", mode);
+            let doubt = replaceable(&tree.path("theirs/alias/file"), Some(NOBODY));
+            assert!(doubt.is_some_and(|why| why.contains(words)), "{mode:o}");
+        }
     }
 
     /// Goal: what the node was started with as an open file is judged by itself. Method: a pipe and
