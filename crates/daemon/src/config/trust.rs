@@ -131,12 +131,21 @@ pub fn check_trusted(config: &Config) -> Result<(), Report> {
     check_files(file, &config.dir)
 }
 
-/// The same of the node's directory alone.
+/// The same of the node's directory alone, for `layby check`. Root may look at the node of any user,
+/// whose directory stays that user's.
 ///
 /// # Errors
 /// As [`check_trusted`].
 pub(crate) fn check_trusted_dir(dir: &Path) -> Result<(), Report> {
-    check_files(None, dir)
+    let found = std::fs::metadata(dir);
+    let owner = found.ok().filter(|found| foreign_owner(found).is_some()).map(|found| found.uid());
+    check_files(None, dir).map_err(|refused| match owner {
+        None => refused,
+        Some(owner) => refused.hint(format!(
+            "run it as the node's user, since a key comes from a command: `sudo -u '#{owner}' \
+             layby check …`, or leave --backing out"
+        )),
+    })
 }
 
 fn check_files(file: Option<&Path>, dir: &Path) -> Result<(), Report> {
@@ -209,6 +218,12 @@ mod tests {
                 std::os::unix::fs::chown(path, Some(NOBODY), None).expect("as root");
                 let refused = check_trusted(&config).expect_err("it is another's");
                 assert!(refused.cause.contains("user 65534 owns it"), "{refused}");
+                let alone = check_trusted_dir(&dir);
+                assert_eq!(alone.is_err(), path == &dir);
+                if let Err(refused) = alone {
+                    assert!(refused.hint.contains("sudo -u '#65534' layby check"), "{refused}");
+                    assert!(!refused.hint.contains("chown"), "{refused}");
+                }
                 std::os::unix::fs::chown(path, Some(0), None).expect("as root");
             }
         }
