@@ -3,8 +3,9 @@
 //! How: [`layby_cloud::Salvage`] reads journal and map; what it finds goes into a sparse file of
 //! the volume's size, and into a list of the ranges beside it.
 //! Invariant: nothing of the node is changed, and no key is read, so that nothing that another user
-//! wrote there runs a command: root may salvage what the node of any user has. What a running node serves is left to it: it is read
-//! only where the map says that another node has the volume, since nobody writes it then.
+//! wrote there runs a command: root may salvage what the node of any user has. What a running node
+//! serves is left to it: it is read only where the map says that another node has the volume, since
+//! nobody writes it then.
 //! Cost: the journal's part is read twice. Not for: what the store has; see `restore`.
 
 use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
@@ -249,8 +250,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::Arc;
 
-    /// Goal: what a configuration and a catalog name runs no command, so that root may read the node
-    /// of any user; that a file can be written by others is no reason to refuse. Method: a volume
+    /// Goal: what a configuration and a catalog name runs no command, so that root may read the
+    /// node of any user; that others can write a file is no reason to refuse. Method: a volume
     /// whose key comes from a command that leaves a mark; files with modes that let others write,
     /// as root of another user.
     #[tokio::test(flavor = "multi_thread")]

@@ -131,8 +131,8 @@ pub fn check_trusted(config: &Config) -> Result<(), Report> {
     check_files(file, &config.dir)
 }
 
-/// The same of the node's directory alone, for `layby check`. Root may look at the node of any user,
-/// whose directory stays that user's.
+/// The same of the node's directory alone, for `layby check`: root may look at the node of another
+/// user, whose directory stays that user's.
 ///
 /// # Errors
 /// As [`check_trusted`].

@@ -139,8 +139,8 @@ mod tests {
         (0..threads).map(busy).collect()
     }
 
-    /// Aborts a task whose write waits for a thread, and lets `meanwhile` be polled before that; the
-    /// number that its view alone has.
+    /// Aborts a task whose write waits for a thread, and lets `meanwhile` be polled before that;
+    /// the number that its view alone has.
     async fn abort_a_save<F: Future>(control: &Control, mut meanwhile: Pin<&mut F>) -> u32 {
         let mut view = View::clone(&control.view());
         view.catalog.volume_id_next += 1;
