@@ -119,7 +119,8 @@ impl Cache {
         if self.waiting.iter().any(|waiting| !waiting.is_empty()) {
             // Stores wait for room that a pause keeps from being made.
             let pauses = self.volumes.iter().map(|(_, volume)| volume.destage_not_before);
-            let looks = self.below_not_before.iter().copied();
+            let looks = self.volumes.iter().flat_map(|(_, volume)| volume.below_searches);
+            let looks = looks.map(|search| search.not_before);
             let ends = pauses.chain([self.evict_not_before]).chain(looks);
             let ends = ends.filter(|end| *end > now).min();
             deadline = deadline.min(ends.unwrap_or(Nanos::NEVER));

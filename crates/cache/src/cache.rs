@@ -162,9 +162,6 @@ pub struct Cache {
     pub(crate) lost: LostBlocks,
     pub(crate) lost_runs_max: usize,
     pub(crate) evictions_inflight: u32,
-    /// Per level when a dirty block is next sought beyond the cold end that can move to a level
-    /// below.
-    pub(crate) below_not_before: Vec<Nanos>,
     /// Per level the group whose coldest blocks were all on their way home when one was wanted to
     /// leave: nothing changes until a destage ends.
     pub(crate) going_home: Vec<Option<Group>>,
@@ -205,7 +202,6 @@ impl Cache {
             waiting: spec.levels.iter().map(|_| Waiting::default()).collect(),
             hopeless_not_before: vec![Nanos::ZERO; spec.levels.len()],
             clean_not_before: vec![Nanos::ZERO; spec.levels.len()],
-            below_not_before: vec![Nanos::ZERO; spec.levels.len()],
             #[cfg(test)]
             effort: crate::tests::Effort::default(),
             volumes: Volumes::new(spec.classes.clone(), spec.writeback.inflight_max),

@@ -26,8 +26,10 @@ const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
 const HOPELESS_PAUSE: Nanos = Nanos::from_millis(100);
 /// Slots that one look for a dirty block that can move to a level below looks at, however warm.
 const BELOW_LOOKS: u32 = 16_384;
-/// When such a look that found none goes on.
+/// When a volume's look that found none goes on.
 const BELOW_PAUSE: Nanos = Nanos::from_millis(10);
+/// As many volumes' looks find none in a level per pause; where there are more, they pause longer.
+const BELOW_VOLUMES: u64 = 8;
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
 /// Of these, stores that find no room, of a volume each; where more volumes wait, a timer has the
@@ -311,18 +313,29 @@ impl Cache {
     /// on its way to a backing store that does not answer, and be more than a policy offers.
     fn next_dirty_for_below(&mut self, now: Nanos, level: usize, group: Group) -> Option<Slot> {
         let number = owner(group);
-        if now < self.below_not_before[level] || !self.may_go_down(now, level, number) {
+        let mut search = self.volumes.get(number).below_searches[level];
+        if now < search.not_before || !self.may_go_down(now, level, number) {
             return None;
         }
         let id = self.volumes.get(number).id;
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
-        let found = self.levels[level].sweep(BELOW_LOOKS, &mut |dirty: &Resident| {
-            dirty.key.volume() == id && !dirty.sick && calm.allows(dirty.key)
-        });
+        #[cfg(test)]
+        (self.effort.below_looks += 1);
+        let mut accept =
+            |dirty: &Resident| dirty.key.volume() == id && !dirty.sick && calm.allows(dirty.key);
+        let found = self.levels[level].sweep_from(&mut search.hand, BELOW_LOOKS, &mut accept);
         if found.is_none() {
-            self.below_not_before[level] = now.saturating_add(BELOW_PAUSE);
+            search.not_before = now.saturating_add(self.below_pause(now, level));
         }
+        self.volumes.get_mut(number).below_searches[level] = search;
         found
+    }
+
+    /// How long a volume's look pauses: together they cost so much per time at most.
+    fn below_pause(&self, now: Nanos, level: usize) -> Nanos {
+        let volumes = self.volumes.iter().map(|(_, volume)| volume.below_searches[level]);
+        let paused = volumes.filter(|search| now < search.not_before).count();
+        Nanos(BELOW_PAUSE.0 * (1 + paused as u64 / BELOW_VOLUMES))
     }
 
     /// The persistent level below `level` that the volume may use.

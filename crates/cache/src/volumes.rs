@@ -30,6 +30,13 @@ pub struct VolumeCounters {
     pub writes: [u64; LEVELS_MAX],
 }
 
+/// Where and when a search goes on that looks at a bounded number of a level's slots at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Search {
+    pub(crate) hand: u32,
+    pub(crate) not_before: Nanos,
+}
+
 /// A volume's state.
 pub(crate) struct VolumeState {
     pub(crate) id: VolumeId,
@@ -60,6 +67,8 @@ pub(crate) struct VolumeState {
     pub(crate) told: Option<(DestageFault, Nanos)>,
     /// No destage of the volume is started before this, after one failed.
     pub(crate) destage_not_before: Nanos,
+    /// Per level the search for a dirty block beyond the cold end that can move to a level below.
+    pub(crate) below_searches: [Search; LEVELS_MAX],
     /// Destages in flight.
     pub(crate) destages_inflight: u32,
     /// The device that its backing store shares with others; `None` for one of its own.
@@ -164,6 +173,7 @@ impl Volumes {
             fault: None,
             told: None,
             destage_not_before: Nanos::ZERO,
+            below_searches: [Search::default(); LEVELS_MAX],
             destages_inflight: 0,
             device: Some(0),
             generation: 0,

@@ -1,6 +1,7 @@
 //! A walk over a level's slots by number: what is found does not depend on how cold it is.
 //!
-//! How: a hand goes round and stays where the last walk ended, so that walks share the level.
+//! How: a hand goes round and stays where the last walk ended, so that walks share the level. A walk
+//! that pauses when it finds nothing has its own hand: what others pass by would be lost to it.
 //! Invariant: what is found is in use, indexed and of the kind that was sought.
 //! Cost: a byte per slot that is looked at; for a clean block also its key, and an index look-up
 //! per candidate. One walk may look at all slots. Not for: choosing victims; that is the policy's.
@@ -16,13 +17,26 @@ impl Level {
         looks: u32,
         accept: &mut dyn FnMut(&Resident) -> bool,
     ) -> Option<Slot> {
+        let mut hand = self.hand;
+        let found = self.sweep_from(&mut hand, looks, accept);
+        self.hand = hand;
+        found
+    }
+
+    /// [`Level::sweep`] with a hand of the caller's own.
+    pub(crate) fn sweep_from(
+        &self,
+        hand: &mut u32,
+        looks: u32,
+        accept: &mut dyn FnMut(&Resident) -> bool,
+    ) -> Option<Slot> {
         let mut left = looks.min(self.slots);
         while left > 0 {
-            let from = self.hand as usize;
-            let row = &self.flags[from..self.slots.min(self.hand + left) as usize];
+            let from = *hand as usize;
+            let row = &self.flags[from..self.slots.min(*hand + left) as usize];
             let at = row.iter().position(|flags| flags & DIRTY != 0).unwrap_or(row.len() - 1);
             let resident = Resident::new(self.keys[from + at], row[at]);
-            (left, self.hand) = (left - (at as u32 + 1), (self.hand + at as u32 + 1) % self.slots);
+            (left, *hand) = (left - (at as u32 + 1), (*hand + at as u32 + 1) % self.slots);
             if resident.dirty && accept(&resident) {
                 return Some(Slot((from + at) as u32));
             }

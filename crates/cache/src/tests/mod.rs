@@ -26,6 +26,8 @@ pub(crate) struct Effort {
     pub(crate) caps_walks: u32,
     /// Checks of a waiting discard's range against what is in flight.
     pub(crate) range_checks: core::cell::Cell<u32>,
+    /// Looks for a dirty block that can move to a level below, however warm.
+    pub(crate) below_looks: u32,
     /// Waiting stores that were tried for room.
     pub(crate) room_tries: u32,
 }

@@ -432,6 +432,70 @@ fn a_silent_backing_store_leaves_the_ssd_level() {
     }
 }
 
+/// Goal: the pause of one volume's search for a block that can move down holds up no other volume.
+/// Method: two volumes on a device that does not answer; the first one is at its cap with all its
+/// blocks being written back and has a write that waits, the second one writes as long as the SSD
+/// level has room; each write ends without a timer's help; every eviction policy.
+#[test]
+fn a_search_in_vain_holds_up_no_other_volume() {
+    for (seed, eviction) in EvictionKind::ALL.into_iter().cycle().take(20).enumerate() {
+        let mut spec = spec([4, 512, 1024]);
+        spec.writeback.merge_bytes = 64 * 4096;
+        spec.levels.iter_mut().for_each(|level| level.eviction = eviction);
+        let mut volumes = [volume(1, 0, 4096), volume(2, 0, 4096)];
+        (volumes[0].shares[1].cap, volumes[1].shares[1].cap) = (64, 384);
+        let mut host = Host::new(spec, &volumes, seed as u64);
+        host.silent.extend([VolumeId(1), VolumeId(2)]);
+        host.run(VolumeId(1), write_of(0, 64), 9);
+        host.wait(8);
+        host.submit(VolumeId(1), write_of(64, 1), 9);
+        host.settle();
+        for block in 0..1024 {
+            let written = host.run(VolumeId(2), write_of(block, 1), 9);
+            assert_eq!(written.result, Ok(()), "{eviction:?}; SEED={seed}");
+        }
+        assert!(host.now < Nanos::from_secs(10), "{:?}; {eviction:?}; SEED={seed}", host.now);
+        assert!(host.completed.is_empty(), "the first one still waits; SEED={seed}");
+        host.silent.clear();
+        host.wait(8);
+        assert_eq!(host.completed.len(), 1, "SEED={seed}");
+        assert_eq!(host.at_home(BlockKey::new(VolumeId(2), BlockIndex(1023))), 9, "SEED={seed}");
+    }
+}
+
+/// Goal: searches for a block that can move down, which find none, cost a bounded number of looks
+/// per time, however many volumes have one. Method: 40 volumes whose backing stores do not answer
+/// are at their caps with all they have being written back, and have a write each that waits; ticks
+/// of a millisecond for a second.
+#[test]
+fn searches_in_vain_cost_few_looks() {
+    let mut volumes = std::vec::Vec::new();
+    for id in 1..41 {
+        let mut capped = volume(id, 0, 64);
+        capped.shares[1].cap = 1;
+        volumes.push(capped);
+    }
+    let mut host = Host::new(spec([4, 512, 1024]), &volumes, 1);
+    for volume in &volumes {
+        host.cache.set_device(volume.id, None);
+        host.silent.insert(volume.id);
+        host.run(volume.id, write_of(0, 1), 9);
+    }
+    host.wait(8);
+    for volume in &volumes {
+        host.submit(volume.id, write_of(2, 1), 9);
+    }
+    host.settle();
+    assert!(host.completed.is_empty(), "all wait");
+    let before = host.cache.effort.below_looks;
+    for _ in 0..1000 {
+        host.tick(Nanos::from_millis(1));
+        host.settle();
+    }
+    let looks = host.cache.effort.below_looks - before;
+    assert!((200..=1000).contains(&looks), "{looks} looks in a second");
+}
+
 /// Goal: a store never waits for room below that only clean copies of its own blocks could make:
 /// they stay as long as it does. Method: a volume with a small cap writes, and its blocks become
 /// clean; then its home is full, and it writes over some of them at once, in all sizes and places.
