@@ -13,6 +13,7 @@ use crate::hash::FixedMap;
 use crate::level::{Level, Scope};
 use crate::op::{Destage, DestageMark, DestagePhase, Task};
 use crate::spec::LevelKind;
+use crate::waiting::Waiting;
 use layby_policy::{Gate, Moment};
 use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
@@ -110,34 +111,33 @@ impl Cache {
         if self.caps_due != Nanos::NEVER {
             deadline = deadline.min(self.caps_due.max(now.saturating_add(SWEEP_PAUSE)));
         }
-        if self.has_untried() {
-            deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
-        }
         if self.levels.iter().any(Level::is_over) {
             deadline = deadline.min(now.saturating_add(SHRINK_PAUSE));
-        }
-        if self.waiting.iter().any(|waiting| !waiting.is_empty()) {
-            // Stores wait for room that a pause keeps from being made.
-            let pauses = self.volumes.iter().map(|(_, volume)| volume.destage_not_before);
-            let looks = self.volumes.iter().flat_map(|(_, volume)| volume.below_searches);
-            let looks = looks.map(|search| search.not_before);
-            let ends = pauses.chain([self.evict_not_before]).chain(looks);
-            let ends = ends.filter(|end| *end > now).min();
-            deadline = deadline.min(ends.unwrap_or(Nanos::NEVER));
         }
         if deadline != Nanos::NEVER && now < self.destage_not_before && self.only_paused_left(now) {
             // A backing store that does not answer rests for good; other work is looked for.
             let rest = self.destage_not_before.min(now.saturating_add(DESTAGE_PAUSE));
             deadline = deadline.max(rest);
         }
-        deadline.min(self.hopeless_look(now))
+        deadline.min(self.waiting_deadline(now))
     }
 
-    /// When stores that wait are looked at again for whether anybody can make room for them.
-    fn hopeless_look(&self, now: Nanos) -> Nanos {
+    /// When something is due for what waits for room: it may go on however long all destaging rests.
+    fn waiting_deadline(&self, now: Nanos) -> Nanos {
+        if self.waiting.iter().all(Waiting::is_empty) {
+            return Nanos::NEVER;
+        }
+        // Stores wait for room that a pause keeps from being made.
+        let pauses = self.volumes.iter().map(|(_, volume)| volume.destage_not_before);
+        let of_levels = ..self.levels.len();
+        let searches = self.volumes.iter().flat_map(|(_, v)| &v.below_searches[of_levels]);
+        let searches = searches.map(|search| search.not_before);
+        // They are looked at again for whether anybody can make room for them.
         let levels = self.waiting.iter().zip(&self.hopeless_not_before);
-        let looks = levels.filter(|(waiting, at)| !waiting.is_empty() && **at > now);
-        looks.map(|(_, at)| *at).min().unwrap_or(Nanos::NEVER)
+        let hopeless = levels.filter(|(waiting, _)| !waiting.is_empty()).map(|(_, at)| *at);
+        let ends = pauses.chain(searches).chain(hopeless).chain([self.evict_not_before]);
+        let end = ends.filter(|end| *end > now).min().unwrap_or(Nanos::NEVER);
+        if self.has_untried() { end.min(now.saturating_add(SWEEP_PAUSE)) } else { end }
     }
 
     /// Whether all that is dirty is of volumes whose destaging rests.

@@ -463,14 +463,11 @@ fn a_search_in_vain_holds_up_no_other_volume() {
     }
 }
 
-/// Goal: searches for a block that can move down, which find none, cost a bounded number of looks
-/// per time, however many volumes have one. Method: 40 volumes whose backing stores do not answer
-/// are at their caps with all they have being written back, and have a write each that waits; ticks
-/// of a millisecond for a second.
-#[test]
-fn searches_in_vain_cost_few_looks() {
+/// A host whose volumes' backing stores do not answer: each volume is at its cap with all it has
+/// being written back, and has a write that waits.
+fn with_searches_in_vain(count: u32) -> Host {
     let mut volumes = std::vec::Vec::new();
-    for id in 1..41 {
+    for id in 1..=count {
         let mut capped = volume(id, 0, 64);
         capped.shares[1].cap = 1;
         volumes.push(capped);
@@ -487,6 +484,15 @@ fn searches_in_vain_cost_few_looks() {
     }
     host.settle();
     assert!(host.completed.is_empty(), "all wait");
+    host
+}
+
+/// Goal: searches for a block that can move down, which find none, cost a bounded number of looks
+/// per time, however many volumes have one. Method: 40 volumes search in vain; ticks of a
+/// millisecond for a second.
+#[test]
+fn searches_in_vain_cost_few_looks() {
+    let mut host = with_searches_in_vain(40);
     let before = host.cache.effort.below_looks;
     for _ in 0..1000 {
         host.tick(Nanos::from_millis(1));
@@ -494,6 +500,25 @@ fn searches_in_vain_cost_few_looks() {
     }
     let looks = host.cache.effort.below_looks - before;
     assert!((200..=1000).contains(&looks), "{looks} looks in a second");
+}
+
+/// Goal: the timers of writes that wait are kept where all that is dirty is of volumes whose
+/// backing stores count as stuck. Method: one volume searches in vain, or more than a try comes to;
+/// the next deadline, whenever it is asked for.
+#[test]
+fn stuck_backing_stores_delay_no_timer_of_what_waits() {
+    for (count, pause) in [(1, 10), (12, 1)] {
+        let mut host = with_searches_in_vain(count);
+        (1..=count).for_each(|id| host.set_stuck(VolumeId(id), true));
+        assert!(host.completed.is_empty(), "all wait");
+        for _ in 0..100 {
+            let due = host.cache.next_deadline(host.now).since(host.now);
+            assert!(due <= Nanos::from_millis(pause), "{due:?} with {count} volumes");
+            host.tick(due);
+            host.settle();
+        }
+        assert!(host.completed.is_empty(), "all wait");
+    }
 }
 
 /// Goal: a store never waits for room below that only clean copies of its own blocks could make:
