@@ -471,7 +471,7 @@ impl Cache {
             return;
         }
         let scope = self.yielding_scope(level, first);
-        self.push_down_coldest(moment, level, Some(volume), scope);
+        self.push_down_any(moment, level, volume, scope);
     }
 
     /// Takes from volumes and classes what a change of caps no longer allows them.
@@ -487,7 +487,7 @@ impl Cache {
                     is_done = false;
                     let freed = budget > 0
                         && (self.drop_coldest(moment, level, Some(*volume), scope).is_some()
-                            || self.push_down_coldest(moment, level, Some(*volume), scope));
+                            || self.push_down_any(moment, level, *volume, scope));
                     if !freed {
                         break;
                     }

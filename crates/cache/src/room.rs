@@ -39,6 +39,15 @@ const FAILED_MAX: usize = 8;
 /// the next ones.
 const PLACED_STEPWISE: usize = 2;
 
+/// Which dirty blocks may be moved for room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Those at the cold end: where these are on their way to a backing store, they may as well go.
+    Cold,
+    /// All, however warm.
+    Any,
+}
+
 impl Cache {
     /// What the volume may hold of a level: nothing where its class has no access.
     pub(crate) fn share(&self, level: usize, volume: u16) -> Share {
@@ -233,7 +242,7 @@ impl Cache {
     fn relieve(&mut self, moment: &mut Moment<'_>, level: usize, id: OpId) {
         let volume = self.ops.get(id.0).volume;
         let scope = self.yielding_scope(level, id);
-        self.push_down_coldest(moment, level, Some(volume), scope);
+        self.push_down_any(moment, level, volume, scope);
     }
 
     /// Starts moving the coldest dirty block of whoever has to yield.
@@ -243,6 +252,28 @@ impl Cache {
         level: usize,
         asker: Option<u16>,
         scope: Scope,
+    ) -> bool {
+        self.push_down(moment, level, (asker, scope), Reach::Cold)
+    }
+
+    /// [`Cache::push_down_coldest`]; where what is coldest is on its way to a backing store, a
+    /// warmer one, for what cannot do without the room.
+    pub(crate) fn push_down_any(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        asker: u16,
+        scope: Scope,
+    ) -> bool {
+        self.push_down(moment, level, (Some(asker), scope), Reach::Any)
+    }
+
+    fn push_down(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        (asker, scope): (Option<u16>, Scope),
+        reach: Reach,
     ) -> bool {
         if self.evictions_inflight >= EVICTIONS_MAX {
             return false;
@@ -255,9 +286,10 @@ impl Cache {
             slot = self.coldest_dirty(moment, level, group);
             slot = slot.or_else(|| self.next_dirty_at_bound(level, asker?, group));
         }
-        // Ahead of need, what is coldest may as well go home.
-        let behind = || asker.and_then(|_| self.next_dirty_for_below(moment.now, level, group));
-        let Some(slot) = slot.or_else(behind) else { return false };
+        if reach == Reach::Any {
+            slot = slot.or_else(|| self.next_dirty_for_below(moment.now, level, group));
+        }
+        let Some(slot) = slot else { return false };
         if let Some(below) = self.level_below(level, owner(group))
             && self.passes_by(moment.now, below, owner(group), 0)
         {

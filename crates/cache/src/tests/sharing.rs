@@ -521,6 +521,33 @@ fn stuck_backing_stores_delay_no_timer_of_what_waits() {
     }
 }
 
+/// Goal: reads that promote have no warm dirty blocks moved down beside a backing store that does
+/// not answer. Method: the coldest blocks of the NVM level are being written back, and it is full;
+/// what is read has no room there; no eviction policy has the SSD level written.
+#[test]
+fn promotions_move_no_warm_blocks_down() {
+    for (seed, eviction) in EvictionKind::ALL.into_iter().cycle().take(20).enumerate() {
+        let mut spec = spec([4, 512, 1024]);
+        spec.writeback.merge_bytes = 64 * 4096;
+        spec.classes[0].levels = 0b110;
+        spec.levels.iter_mut().for_each(|level| level.eviction = eviction);
+        spec.levels[1].watermarks.used_red = 100;
+        let mut host = Host::new(spec, &[volume(1, 0, 4096)], seed as u64);
+        host.silent.insert(VolumeId(1));
+        for block in 0..512 {
+            host.run(VolumeId(1), write_of(block, 1), 9);
+        }
+        host.settle();
+        let before = host.level_writes[2];
+        for block in 1000..1100 {
+            let read = host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+            assert_eq!(read.result, Ok(()), "{eviction:?}; SEED={seed}");
+            host.settle();
+        }
+        assert_eq!(host.level_writes[2], before, "{eviction:?}; SEED={seed}");
+    }
+}
+
 /// Goal: a store never waits for room below that only clean copies of its own blocks could make:
 /// they stay as long as it does. Method: a volume with a small cap writes, and its blocks become
 /// clean; then its home is full, and it writes over some of them at once, in all sizes and places.
