@@ -185,7 +185,8 @@ impl Cache {
         let (first, slots) = self.dirty_run(level, volume, key, seed);
         for index in 0..slots.len() as u64 {
             let key = BlockKey::new(key.volume(), BlockIndex(first.0 + index));
-            self.destaging.insert(key, DestageMark { superseded: false });
+            let mark = DestageMark { level: LevelIndex(level as u8), superseded: false };
+            self.destaging.insert(key, mark);
         }
         let count = slots.len() as u32;
         self.levels[level].destaging += count;
@@ -297,6 +298,7 @@ impl Cache {
         home: Option<u32>,
     ) -> bool {
         let mark = self.destaging.remove(&key).expect("a destaged block is marked");
+        self.levels[usize::from(level.0)].sick_destaging.remove(&key);
         let is_destaged = home.is_some() && !mark.superseded;
         if is_destaged {
             let held = &mut self.levels[usize::from(level.0)];

@@ -16,6 +16,7 @@ use crate::hash::mix;
 use crate::spec::{LEVELS_MAX, LevelKind, LevelSpec};
 use crate::volumes::{VolumeState, Volumes};
 pub(crate) use ahead::AHEAD_PART;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 pub(crate) use dirty::Generation;
@@ -87,6 +88,8 @@ pub(crate) struct Level {
     pub(crate) dirty: u32,
     /// Dirty slots that cannot be read.
     pub(crate) sick: u32,
+    /// Of these, the blocks that `destaging` counts, too.
+    pub(crate) sick_destaging: BTreeSet<BlockKey>,
     /// Slots that will be dirty, of all volumes.
     pub(crate) storing: u32,
     /// Dirty slots on their way home.
@@ -141,6 +144,7 @@ impl Level {
             borrowed: 0,
             dirty: 0,
             sick: 0,
+            sick_destaging: BTreeSet::new(),
             storing: 0,
             destaging: 0,
             drops_pending: 0,
@@ -685,7 +689,8 @@ impl Level {
 
     /// What the gate is shown: what cannot be read is not destaged, so it opens no gate.
     pub(crate) fn gate_input(&self, now: Nanos) -> GateInput {
-        let dirty = self.dirty.saturating_sub(self.destaging + self.sick);
+        let sick = self.sick - self.sick_destaging.len() as u32;
+        let dirty = self.dirty.saturating_sub(self.destaging + sick);
         GateInput { dirty, dirtied_last: self.dirtied_last, now }
     }
 }

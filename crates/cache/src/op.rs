@@ -229,6 +229,8 @@ pub(crate) struct Flush {
 /// A block on its way home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DestageMark {
+    /// The level that it is written back from.
+    pub(crate) level: LevelIndex,
     /// A newer version arrived meanwhile: the block stays dirty.
     pub(crate) superseded: bool,
 }

@@ -119,6 +119,9 @@ impl Cache {
         if !held.is_sick(slot) {
             held.set_sick(volume, slot);
             let key = held.key(slot);
+            if self.destaging.get(&key).is_some_and(|mark| mark.level == level) {
+                held.sick_destaging.insert(key);
+            }
             self.actions.push(Action::Report(Event::CorruptDirtyKept { key, level }));
         }
         self.levels[usize::from(level.0)].on_hit(moment, volume, slot);

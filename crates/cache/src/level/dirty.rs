@@ -99,6 +99,9 @@ impl Level {
         self.flags[slot.0 as usize] = HELD | HOMED;
         self.dirty -= 1;
         self.sick -= u32::from(is_sick);
+        if is_sick {
+            self.sick_destaging.remove(&self.keys[slot.0 as usize]);
+        }
         let holding = self.holding_mut(volume);
         holding.dirty -= 1;
         holding.sick -= u32::from(is_sick);

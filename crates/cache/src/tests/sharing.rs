@@ -548,6 +548,38 @@ fn promotions_move_no_warm_blocks_down() {
     }
 }
 
+/// Goal: blocks that turn out to be unreadable while they are being written back keep no other block
+/// from being written back. Method: some blocks are on their way to a backing store that does not
+/// answer, and are read in vain; another volume has as many blocks written, or fewer.
+#[test]
+fn unreadable_blocks_being_written_back_count_once() {
+    for (sick, written) in [(1, 1), (3, 1), (3, 3), (3, 4)] {
+        let mut host = Host::new(spec([4, 8, 256]), &[volume(1, 1, 64), volume(2, 1, 64)], 1);
+        host.silent.insert(VolumeId(1));
+        host.run(VolumeId(1), write_of(0, sick), 1);
+        host.wait(8);
+        for block in 0..sick as u64 {
+            host.unreadable.insert(BlockKey::new(VolumeId(1), BlockIndex(block)));
+            let read = host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+            assert_eq!(read.result, Err(ErrorKind::Corrupt));
+        }
+        host.run(VolumeId(2), write_of(0, written), 2);
+        host.wait(8);
+        for block in 0..written as u64 {
+            let key = BlockKey::new(VolumeId(2), BlockIndex(block));
+            assert_eq!(host.at_home(key), 2, "{written} beside {sick}");
+        }
+        // They are written again, and the old versions arrive.
+        host.unreadable.clear();
+        host.run(VolumeId(1), write_of(0, sick), 3);
+        host.silent.clear();
+        host.wait(16);
+        assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "none is dirty");
+        assert_eq!(host.at_home(BlockKey::new(VolumeId(1), BlockIndex(0))), 3);
+        assert_eq!(host.cache.next_deadline(host.now), Nanos::NEVER);
+    }
+}
+
 /// Goal: a store never waits for room below that only clean copies of its own blocks could make:
 /// they stay as long as it does. Method: a volume with a small cap writes, and its blocks become
 /// clean; then its home is full, and it writes over some of them at once, in all sizes and places.
