@@ -29,6 +29,8 @@ pub struct SimFaults {
     pub is_full: bool,
     /// Removals of single objects are denied.
     pub denies_deletes: bool,
+    /// Requests for keys are denied.
+    pub denies_lists: bool,
     /// Changes of the map file find no room, and wait.
     pub is_map_short: bool,
     /// Requests for an object that is said to be missing though it is there.
@@ -480,6 +482,9 @@ impl SimWorld {
             return Some(failed(FaultKind::Retry));
         }
         if self.faults.denies_deletes && matches!(request, Request::Delete { .. }) {
+            return Some(failed(FaultKind::Denied));
+        }
+        if self.faults.denies_lists && matches!(request, Request::List { .. }) {
             return Some(failed(FaultKind::Denied));
         }
         if is_put && self.rng.chance(self.faults.conflicts, 100) {

@@ -33,13 +33,18 @@ impl Bench {
     /// The same, of so many blocks and with so many bytes of journal and read cache.
     pub(super) fn sized(seed: u64, blocks: u64, (journal, cache): (u64, u64)) -> Bench {
         let mut bench = Bench::unknown(seed, blocks, (journal, cache));
-        let written = bench.write(0, 8, 1);
-        bench.volume.set_draining(true);
-        bench.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
-        bench.volume.set_draining(false);
-        bench.volume.forget_all_uploaded();
-        bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        bench.store_first();
         bench
+    }
+
+    /// Has the first blocks be ones, in the store alone, and calls wait for a time.
+    fn store_first(&mut self) {
+        let written = self.write(0, 8, 1);
+        self.volume.set_draining(true);
+        self.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
+        self.volume.set_draining(false);
+        self.volume.forget_all_uploaded();
+        self.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
     }
 
     /// A volume of which the store has said nothing yet.
@@ -453,6 +458,27 @@ fn a_store_that_denies_removals_serves_reads() {
     let start = Nanos(bench.now.0 - age.0);
     for round in 1..=3 {
         let after = Nanos(start.0 + 2 * round * WITHIN.0);
+        let is_new = |bench: &Bench| fault(bench).is_some_and(|(_, age)| age.0 < 100_000_000);
+        bench.until(|bench| bench.now > after && is_new(bench));
+        let read = bench.read(round);
+        assert_eq!(bench.wait(read).1, Ok(()), "round {round}: {:?}", bench.volume.status());
+    }
+    let status = bench.volume.status();
+    assert_eq!((status.link, status.counters.refused), (Link::Up, 0));
+}
+
+/// Goal: a store that denies listing alone is not taken for a silent one: no read is refused.
+/// Method: a store that denies it from the beginning, and a read after each attempt that comes
+/// later than the class's time after the read before.
+#[test]
+fn a_store_that_denies_listing_serves_reads() {
+    let mut bench = Bench::unknown(9, BLOCKS, (JOURNAL, 0));
+    bench.world.faults.denies_lists = true;
+    bench.store_first();
+    let fault = |bench: &Bench| bench.volume.status().last_fault;
+    assert_eq!(fault(&bench).map(|(cause, _)| cause).as_deref(), Some("Denied"));
+    for round in 0..5 {
+        let after = Nanos(bench.now.0 + 2 * WITHIN.0);
         let is_new = |bench: &Bench| fault(bench).is_some_and(|(_, age)| age.0 < 100_000_000);
         bench.until(|bench| bench.now > after && is_new(bench));
         let read = bench.read(round);

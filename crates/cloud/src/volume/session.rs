@@ -179,8 +179,8 @@ impl Session {
     }
 
     pub(super) fn link(&self, now: Nanos) -> Link {
-        let [gets, puts, deletes] = self.down_since;
-        match (&self.state, gets.or(puts).or(deletes)) {
+        let [gets, puts, upkeep] = self.down_since;
+        match (&self.state, gets.or(puts).or(upkeep)) {
             (State::Lost { why, .. }, _) => Link::Lost(why.clone()),
             (_, Some(since)) => Link::Down { for_time: now.since(since) },
             (State::Open, None) => Link::Up,
@@ -192,8 +192,8 @@ impl Session {
         let kind = RequestKind::of(request);
         self.down_since[kind as usize] = None;
         if matches!(kind, RequestKind::Get) {
-            // A removal may be given up, so that no answer to one follows.
-            self.down_since[RequestKind::Delete as usize] = None;
+            // Such a request may be given up, so that no answer to one follows.
+            self.down_since[RequestKind::Upkeep as usize] = None;
         }
         // What became of a put is known, too.
         let settles = match flight {
@@ -215,23 +215,26 @@ impl Session {
     }
 }
 
-/// Requests that a store may refuse while it answers all others: one that is full, or denies puts
-/// or removals. That is no link that is up, but calls wait for what they need alone.
+/// Requests that a store may refuse while it answers all others: one that is full, or denies puts,
+/// removals or listing. That is no link that is up, but calls wait for what they need alone.
 #[derive(Clone, Copy)]
 pub(super) enum RequestKind {
     Get,
     Put,
-    Delete,
+    /// What no call waits for: removals, and the listing of what is to be removed.
+    Upkeep,
 }
 
 impl RequestKind {
-    pub(super) const ALL: [Self; 3] = [Self::Get, Self::Put, Self::Delete];
+    pub(super) const ALL: [Self; 3] = [Self::Get, Self::Put, Self::Upkeep];
 
     pub(super) fn of(request: &Request) -> Self {
         match request {
-            Request::Get { .. } | Request::List { .. } => Self::Get,
+            Request::Get { .. } => Self::Get,
             Request::Put { .. } => Self::Put,
-            Request::Delete { .. } | Request::DeleteMany { .. } => Self::Delete,
+            Request::Delete { .. } | Request::DeleteMany { .. } | Request::List { .. } => {
+                Self::Upkeep
+            }
         }
     }
 }
