@@ -122,7 +122,7 @@ impl Cache {
         deadline.min(self.waiting_deadline(now))
     }
 
-    /// When something is due for what waits for room: it may go on however long all destaging rests.
+    /// When something is due for what waits for room: it may go on while all destaging rests.
     fn waiting_deadline(&self, now: Nanos) -> Nanos {
         if self.waiting.iter().all(Waiting::is_empty) {
             return Nanos::NEVER;

@@ -1,6 +1,6 @@
 //! A walk over a level's slots by number: what is found does not depend on how cold it is.
 //!
-//! How: a hand goes round and stays where the last walk ended, so that walks share the level. A walk
+//! How: a hand goes round and stays where the last walk ended, so that walks share the level. One
 //! that pauses when it finds nothing has its own hand: what others pass by would be lost to it.
 //! Invariant: what is found is in use, indexed and of the kind that was sought.
 //! Cost: a byte per slot that is looked at; for a clean block also its key, and an index look-up

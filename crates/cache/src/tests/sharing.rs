@@ -548,7 +548,7 @@ fn promotions_move_no_warm_blocks_down() {
     }
 }
 
-/// Goal: blocks that turn out to be unreadable while they are being written back keep no other block
+/// Goal: blocks that turn out to be unreadable while they are written back keep no other block
 /// from being written back. Method: some blocks are on their way to a backing store that does not
 /// answer, and are read in vain; another volume has as many blocks written, or fewer.
 #[test]
