@@ -638,10 +638,7 @@ impl Io for RingIo {
         if !is_flushed {
             return self.stranded.push(disk);
         }
-        self.kernel.forget_file(disk.buffered);
-        if let Some(direct) = disk.direct {
-            self.kernel.forget_file(direct);
-        }
+        self.forget_disk(&disk);
     }
 
     fn close_socket(&mut self, socket: SocketId) {
@@ -711,6 +708,13 @@ impl RingIo {
 }
 
 impl RingIo {
+    fn forget_disk(&mut self, disk: &Disk) {
+        self.kernel.forget_file(disk.buffered);
+        if let Some(direct) = disk.direct {
+            self.kernel.forget_file(direct);
+        }
+    }
+
     /// Cancels what is in flight and waits until the kernel has ended it; false where it does not.
     fn drain(&mut self) -> bool {
         if self.flights.count() == 0 && !self.waker_posted {
@@ -741,7 +745,12 @@ impl RingIo {
 impl Drop for RingIo {
     fn drop(&mut self) {
         if self.drain() {
-            // The ring itself goes some time later.
+            // The ring itself goes some time later, and would keep their locks until then.
+            let disks = std::mem::take(&mut self.disks).into_iter().flatten();
+            for disk in disks.chain(std::mem::take(&mut self.stranded)) {
+                self.forget_disk(&disk);
+            }
+            // The node's directory last: what has it finds the disks free.
             let kept = std::mem::take(&mut self.kept);
             kept.into_iter().for_each(|mark| self.kernel.forget_file(mark));
             return;

@@ -3,6 +3,7 @@
 use super::RingIo;
 use crate::io::{DiskId, Io, IoDone, IoOperation, OpenMode, Token, open_disk, run_alone};
 use layby_types::Nanos;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 const PAGE: usize = 4096;
@@ -146,5 +147,27 @@ fn a_durable_write_says_whether_its_sync_failed() {
         assert_eq!(done.result, Err(Errno::IO.into()), "the first error counts");
         assert_eq!(done.is_sync_failed, is_repeated_well);
         assert!(done.buffer.is_some());
+    }
+}
+
+/// Goal: a start right behind an orderly stop finds no file locked, whenever the kernel ends the
+/// ring. Method: rings that have read from two files end; each time both can be locked at once.
+#[test]
+fn a_ring_that_has_ended_locks_no_file() {
+    for round in 0..50 {
+        let Some(mut bench) = Bench::new() else { return };
+        let disks = [bench.attach(1), bench.attach(2)];
+        for (token, disk) in (0..).zip(disks) {
+            bench.read(token, disk, 0, PAGE);
+        }
+        bench.settle(2);
+        let Bench { io, directory, .. } = bench;
+        drop(io);
+        for number in 1..=2 {
+            let file = std::fs::File::open(directory.path().join(format!("disk-{number}")));
+            let file = file.expect("the test's own");
+            let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            assert_eq!(locked, Ok(()), "round {round}, disk {number}");
+        }
     }
 }
