@@ -126,10 +126,12 @@ fn kept_away(
     let file = config.dir.join(VOLUMES_DIR_NAME).join(name.as_str());
     let is_left = declared.path.is_none() && !is_new && !has_file(begun, name);
     (is_left && file.symlink_metadata().is_ok()).then(|| {
-        let file = file.display();
+        // As the configuration says it, whose paths begin at the node's directory.
+        let path = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
+        let (file, path) = (file.display(), path.display());
         format!(
             "volume `{name}` of the configuration is not made: `{file}` is there, of a volume that \
-             was deleted; move it away, or adopt it by `path = \"{file}\"`"
+             was deleted; move it away, or adopt it by `path = \"{path}\"`"
         )
     })
 }
