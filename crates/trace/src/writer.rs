@@ -72,7 +72,9 @@ pub fn create(path: &Path, format: Format, unit: Unit) -> Result<NewTrace, Trace
     let (file, partial) = partial(path).map_err(failed)?.into_parts();
     let is_zstd = path.extension().is_some_and(|end| end == "zst") && format != Format::Parquet;
     let writer = if is_zstd {
-        let encoder = zstd::Encoder::new(file, 0).map_err(failed)?;
+        let mut encoder = zstd::Encoder::new(file, 0).map_err(failed)?;
+        // Else a flipped bit may read as other requests.
+        encoder.include_checksum(true).map_err(failed)?;
         writer(Finished(Some(encoder)), format, unit)?
     } else {
         writer(file, format, unit)?
