@@ -132,12 +132,17 @@ impl Cache {
         let of_levels = ..self.levels.len();
         let searches = self.volumes.iter().flat_map(|(_, v)| &v.below_searches[of_levels]);
         let searches = searches.map(|search| search.not_before);
-        // They are looked at again for whether anybody can make room for them.
-        let levels = self.waiting.iter().zip(&self.hopeless_not_before);
-        let hopeless = levels.filter(|(waiting, _)| !waiting.is_empty()).map(|(_, at)| *at);
-        let ends = pauses.chain(searches).chain(hopeless).chain([self.evict_not_before]);
+        let ends = pauses.chain(searches).chain([self.evict_not_before]);
         let end = ends.filter(|end| *end > now).min().unwrap_or(Nanos::NEVER);
-        if self.has_untried() { end.min(now.saturating_add(SWEEP_PAUSE)) } else { end }
+        // They are looked at again for whether anything can make room for them: at the next tick
+        // where the last look was long ago, since unreadable blocks alone set no other timer.
+        let soon = now.saturating_add(SWEEP_PAUSE);
+        let looks = (0..self.levels.len())
+            .filter(|level| !self.waiting[*level].is_empty() && self.may_be_hopeless(*level))
+            .map(|level| self.hopeless_not_before[level].max(soon));
+        let look = looks.min().unwrap_or(Nanos::NEVER);
+        let untried = if self.has_untried() { soon } else { Nanos::NEVER };
+        end.min(look).min(untried)
     }
 
     /// Whether all that is dirty is of volumes whose destaging rests.

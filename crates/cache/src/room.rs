@@ -514,8 +514,7 @@ impl Cache {
     /// of dirty ones whose backing store fails: these can neither be moved nor dropped. Checked
     /// once per [`HOPELESS_PAUSE`] at most: it walks over the level for each volume that waits.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
-        let has_reason = self.levels[level].sick > 0 || self.volumes.has_faults;
-        if !has_reason || moment.now < self.hopeless_not_before[level] {
+        if !self.may_be_hopeless(level) || moment.now < self.hopeless_not_before[level] {
             return;
         }
         self.hopeless_not_before[level] = moment.now.saturating_add(HOPELESS_PAUSE);
@@ -533,6 +532,11 @@ impl Cache {
         self.fail_waiting_of(moment, level, ErrorKind::Full, |volume| {
             hopeless[usize::from(volume)] == Some(true)
         });
+    }
+
+    /// Whether there are blocks that can be neither moved nor dropped.
+    pub(crate) fn may_be_hopeless(&self, level: usize) -> bool {
+        self.levels[level].sick > 0 || self.volumes.has_faults
     }
 
     fn is_hopeless(

@@ -479,7 +479,12 @@ mod tests {
         }
         node.run(async {}).await.expect("stops");
         exchange(&dir, numbers);
-        std::fs::rename(&away, &stores).expect("the test's own folder");
+        // A call of a node that has ended may end later, and makes the folders that it lacks.
+        let is_back = |_| {
+            let _ = std::fs::remove_dir_all(&stores);
+            std::fs::rename(&away, &stores).is_ok()
+        };
+        assert!((0..STARTS_MAX).any(is_back), "the test's own folder");
         problems(0);
         let node = start(&dir, &text).await;
         assert_eq!(node.control().view().volumes().count(), 3);
