@@ -15,6 +15,7 @@ mod clock;
 mod conformance;
 mod events;
 mod flights;
+mod holders;
 mod host;
 mod life;
 mod linger;
@@ -39,6 +40,7 @@ pub use buffer::{
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
 };
 pub(crate) use events::check as check_event;
+pub use holders::is_held_by_the_living;
 pub use host::{HostIo, IoChoice};
 pub use life::{HintState, WriteHints, WriteLife};
 pub(crate) use lost_pages::LostPages;

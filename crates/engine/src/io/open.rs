@@ -8,7 +8,7 @@
 //! Not for: sockets, or disks of a simulation.
 
 use super::life::DiskHints;
-use super::{BUFFER_ALIGN, device_hints};
+use super::{BUFFER_ALIGN, device_hints, is_held_by_the_living};
 use layby_types::ErrorKind;
 use rustix::event::Timespec;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
@@ -21,6 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How often, and how far apart, a lock is tried: two seconds in all.
 const LOCK_TRIES_MAX: u32 = 100;
 const LOCK_PAUSE_NANOS: i64 = 20_000_000;
+/// How often where no process is seen to have it, since it is gone: half a minute in all. One of
+/// another container is not seen either, so that this is shorter than for the node's directory.
+const GONE_TRIES_MAX: u32 = 1500;
 
 /// How to open a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -260,13 +263,15 @@ fn open_locked(
     let step = if create { "create" } else { "open" };
     let open = |access| {
         let open = || rustix::fs::open(path, flags | access, Mode::RUSR | Mode::WUSR);
-        patiently(Errno::BUSY, open)
+        patiently(Errno::BUSY, open, || false, pause)
     };
     let opened = open_as(mode, block_device, open);
     let (file, mode) = opened.map_err(|errno| error_at(path, step, errno))?;
     if !mode.is_shared {
         let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        patiently(Errno::AGAIN, lock).map_err(|errno| error_at(path, "lock", errno))?;
+        let is_gone = || !is_held_by_the_living(file.as_fd());
+        patiently(Errno::AGAIN, lock, is_gone, pause)
+            .map_err(|errno| error_at(path, "lock", errno))?;
     }
     Ok((file, mode))
 }
@@ -287,18 +292,29 @@ fn open_as<T>(
     }
 }
 
-/// Tries, and waits a little where somebody else is said to have it: the kernel gives up the files
-/// of a process that has just died only when its last ring operation has ended.
-fn patiently<T>(taken: Errno, attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
-    let pause = Timespec { tv_sec: 0, tv_nsec: LOCK_PAUSE_NANOS };
-    for _ in 0..LOCK_TRIES_MAX {
-        match attempt() {
-            // Nothing is polled: the call only passes the time.
-            Err(errno) if errno == taken => drop(rustix::event::poll(&mut [], Some(&pause))),
-            other => return other,
+/// Tries, and waits a little where another process is said to have it, and longer where that
+/// process is gone: the kernel gives up its files only when its last ring operation has ended.
+fn patiently<T>(
+    taken: Errno,
+    mut attempt: impl FnMut() -> Result<T, Errno>,
+    is_gone: impl Fn() -> bool,
+    pause: impl Fn(),
+) -> Result<T, Errno> {
+    for tries in 0..GONE_TRIES_MAX {
+        let ended = attempt();
+        let is_taken = ended.as_ref().is_err_and(|errno| *errno == taken);
+        if !is_taken || tries >= LOCK_TRIES_MAX && !is_gone() {
+            return ended;
         }
+        pause();
     }
     attempt()
+}
+
+fn pause() {
+    // Nothing is polled: the call only passes the time.
+    let time = Timespec { tv_sec: 0, tv_nsec: LOCK_PAUSE_NANOS };
+    let _ = rustix::event::poll(&mut [], Some(&time));
 }
 
 /// Gives a new file its length and makes its name durable.
@@ -339,6 +355,30 @@ fn open_direct(path: &Path, buffered: &OwnedFd, mode: OpenMode) -> Option<OwnedF
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a lock of a process that is gone is waited for longer than one of another that goes
+    /// on, and not for ever; an error of another kind ends the wait. Method: attempts that end well
+    /// after so many; tries are counted, and no time passes.
+    #[test]
+    fn a_lock_of_a_process_that_is_gone_is_waited_for() {
+        const LATE: u32 = LOCK_TRIES_MAX + 50;
+        for (free_after, is_gone, tries, is_had) in [
+            (10, false, 11, true),
+            (LATE, false, LOCK_TRIES_MAX + 1, false),
+            (LATE, true, LATE + 1, true),
+            (u32::MAX, true, GONE_TRIES_MAX + 1, false),
+        ] {
+            let mut tried = 0;
+            let attempt = || {
+                tried += 1;
+                if tried > free_after { Ok(()) } else { Err(Errno::AGAIN) }
+            };
+            let ended = patiently(Errno::AGAIN, attempt, || is_gone, || {});
+            assert_eq!((tried, ended.is_ok()), (tries, is_had), "{free_after}, gone: {is_gone}");
+        }
+        let denied = || Err::<(), _>(Errno::ACCESS);
+        assert_eq!(patiently(Errno::AGAIN, denied, || true, || {}), Err(Errno::ACCESS));
+    }
 
     /// Goal: creation reserves room, keeps an existing file, and locks out a second opener.
     /// Method: opens one path three times, then a directory and a missing file.
