@@ -329,17 +329,21 @@ mod tests {
         text.parse().expect("a good name")
     }
 
+    /// A change of a class's levels, without caps.
+    fn levels(text: &str) -> ClassPatch {
+        ClassPatch {
+            levels: Some(text.split(',').map(name).collect()),
+            cap: Some([].into()),
+            ..ClassPatch::default()
+        }
+    }
+
     /// Goal: no class loses a level that one of its volumes has a cap of, since that volume could
     /// not be changed afterwards; a cap without effect that was there before hinders no change.
     /// Method: changes of levels before and after the cap is taken away, and of other volumes.
     #[tokio::test]
     async fn a_class_keeps_the_levels_of_its_volumes_caps() {
         let node = MockNode::new("");
-        let levels = |text: &str| ClassPatch {
-            levels: Some(text.split(',').map(name).collect()),
-            cap: Some([].into()),
-            ..ClassPatch::default()
-        };
         let bulk = name("bulk");
         let set = async |patch| node.control.class_set(&bulk, patch).await;
         set(levels("dram,ssd")).await.expect("no volume has a cap");
@@ -375,11 +379,6 @@ mod tests {
     #[tokio::test]
     async fn a_volume_that_is_not_served_keeps_no_level() {
         let node = MockNode::new("");
-        let levels = |text: &str| ClassPatch {
-            levels: Some(text.split(',').map(name).collect()),
-            cap: Some([].into()),
-            ..ClassPatch::default()
-        };
         let bulk = name("bulk");
         let set = async |patch| node.control.class_set(&bulk, patch).await;
         set(levels("dram,ssd")).await.expect("no volume has a cap");
