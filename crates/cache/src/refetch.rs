@@ -3,9 +3,9 @@
 //! How: a run that a level could not return is read again block by block; a clean block is read
 //! from the backing store, a dirty one fails its readers. What is bad is dropped if it is clean and
 //! marked if it is dirty; a level that failed for another reason says nothing of its blocks. Where
-//! the backing store cannot return a run for bad bytes, those who asked for a part of it read their
-//! blocks one by one: the bad ones may not be theirs. So do all who joined what was at hand and is
-//! no more.
+//! the backing store cannot return a run for bad bytes, readers that asked for a part of it read
+//! their blocks one by one: the bad ones may not be theirs. So do all that joined what was at hand
+//! and is no more.
 //! Invariant: a read of one block from the backing store fails its readers, so that nothing is
 //! read again without end, and what ended with a time-out is not read again at all.
 //! Cost: a read per block, after failures only.

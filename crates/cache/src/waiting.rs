@@ -108,7 +108,7 @@ impl Waiting {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
         let turn = *self.turns.range((after, Bound::Unbounded)).next()?;
         self.turns.remove(&turn);
-        let queue = self.queues.get_mut(&turn.volume).expect("who has a turn has a queue");
+        let queue = self.queues.get_mut(&turn.volume).expect("a volume with a turn has a queue");
         let (_, id) = queue.stores.pop_front().expect("a turn is that of a store");
         match queue.turn(turn.volume) {
             Some(next) => drop(self.turns.insert(next)),

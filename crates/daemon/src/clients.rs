@@ -82,7 +82,7 @@ pub struct ConnectedClient {
     pub part: VolumeId,
     /// When it entered.
     pub since: DateTime<Utc>,
-    /// The same by a clock that nobody sets.
+    /// The same by a monotonic clock.
     pub entered: Instant,
 }
 

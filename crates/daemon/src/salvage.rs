@@ -5,7 +5,7 @@
 //! Invariant: nothing of the node is changed, and no key is read, so that nothing that another user
 //! wrote there runs a command: root may salvage what the node of any user has. What a running node
 //! serves is left to it: it is read only where the map says that another node has the volume, since
-//! nobody writes it then.
+//! this node writes nothing there then.
 //! Cost: the journal's part is read twice. Not for: what the store has; see `restore`.
 
 use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};

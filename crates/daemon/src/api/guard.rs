@@ -74,7 +74,7 @@ impl Door {
         uid == self.uid || uid == 0
     }
 
-    /// When the counters for a read are taken: who could change the node could stop it, too.
+    /// When the counters for a read are taken: a caller that may change the node can stop it, too.
     fn pace(&self, caller: Option<Caller>) -> Pace {
         match caller {
             Some(Caller::Unix { uid, .. }) if self.is_owner(uid) => Pace::AtOnce,

@@ -24,7 +24,7 @@ pub const ROUND_PERIOD: Duration = Duration::from_millis(100);
 pub enum Pace {
     /// At once: for the node's user, for root, and for what the node itself does.
     AtOnce,
-    /// [`ROUND_PERIOD`] after the one before it: for readers of whom nothing is known.
+    /// [`ROUND_PERIOD`] after the one before it: for readers without rights.
     Paced,
 }
 

@@ -621,7 +621,7 @@ async fn stopped_shards_are_reported() {
     let node = MockNode::new("");
     node.control.drain(None).await.expect("the shards run");
     node.control.stop().await.expect("the shards stop");
-    let report = node.control.snapshots(Pace::AtOnce).await.expect_err("nobody answers");
+    let report = node.control.snapshots(Pace::AtOnce).await.expect_err("no shard answers");
     assert_eq!(report.kind, ReportKind::Unreachable);
 }
 

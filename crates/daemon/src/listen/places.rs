@@ -263,10 +263,11 @@ mod tests {
         assert!(!first.gives_place(), "it has one");
     }
 
-    /// Goal: who always has a request that is worked on gives place behind an answer, and one does
-    /// for each that waits. Method: two places; each begins its next request before it ends one.
+    /// Goal: a connection that always has a request that is worked on gives place behind an answer,
+    /// and one does for each that waits. Method: two places; each begins its next request before it
+    /// ends one.
     #[tokio::test]
-    async fn who_asks_on_and_on_gives_place() {
+    async fn connections_that_ask_on_and_on_give_place() {
         let places = Places::new(2);
         let (first, _first_task) = taken(&places).await;
         let (second, _second_task) = taken(&places).await;

@@ -64,7 +64,7 @@ fn read_beside(seed: u64, make: Make) -> (u64, u64) {
     panic!("the read never ends; SEED={seed}");
 }
 
-/// Goal: readers of counters who ask in a loop keep no client from its answer: a turn carries out
+/// Goal: readers of counters that ask in a loop keep no client from its answer: a turn carries out
 /// one report, and a bounded number of other commands. Method: floods of each that never end by
 /// themselves, a read beside them, and the commands counted that were carried out until its end.
 #[test]
