@@ -39,6 +39,10 @@ impl Scan<'_> {
             if dark.len() > DARK_MAX && !is_unreadable || self.trailer.clean {
                 continue;
             }
+            if *is_unreadable {
+                // Also where a descriptor is found now: once that is overwritten, nothing would be.
+                self.unread.push(*index);
+            }
             let found = self.search(io, *index, None)?;
             if let Some(header) = found {
                 self.headers[*index as usize] = Some(header.segment_header(*index));
@@ -60,7 +64,6 @@ impl Scan<'_> {
     ) -> Result<(), StoreError> {
         let is_newest = newest <= self.trailer.seq.0 && !self.may_lack_checkpoint;
         let dark = core::mem::take(&mut self.dark);
-        self.unread.clone_from(&dark);
         for index in dark {
             let info = self.corrupt(self.geometry.segment_first(index), "segment header", (0, 0));
             if is_newest && !missed.contains(&index) && self.is_old(io, index)? {
