@@ -36,6 +36,9 @@ pub struct OpenMode {
     pub preallocate: bool,
     /// Others of the same node have it open too: it is not locked.
     pub is_shared: bool,
+    /// Where no process is seen that has it locked, the lock is waited for, up to half a minute: a
+    /// node's start, which holds up no client.
+    pub waits_for_gone: bool,
     /// Nothing may be written: the kernel refuses every change.
     pub is_read_only: bool,
     /// A block device may be write-protected: nothing is to be written to it.
@@ -269,7 +272,7 @@ fn open_locked(
     let (file, mode) = opened.map_err(|errno| error_at(path, step, errno))?;
     if !mode.is_shared {
         let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        let is_gone = || !is_held_by_the_living(file.as_fd());
+        let is_gone = || mode.waits_for_gone && !is_held_by_the_living(file.as_fd());
         patiently(Errno::AGAIN, lock, is_gone, pause)
             .map_err(|errno| error_at(path, "lock", errno))?;
     }

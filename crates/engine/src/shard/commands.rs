@@ -397,7 +397,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn open_home(&mut self, plan: &VolumePlan) -> Result<HomePlan, CommandError> {
-        super::start::open_home(&mut self.io, plan)
+        super::start::open_home(&mut self.io, plan, false)
             .map_err(|error| CommandError { kind: error.kind(), cause: error.to_string() })
     }
 

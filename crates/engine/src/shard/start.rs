@@ -384,9 +384,14 @@ fn open_parts(
         io.begin_with(None, load);
     }
     let (mut homes, mut absent) = (Vec::new(), Vec::new());
+    // What a process that is gone has locked comes free together: one wait in vain is enough.
+    let mut waits_for_gone = true;
     for volume in &plan.volumes {
         let may_be_absent = !is_strict && may_be_absent(&volume.backing);
-        homes.push(match open_home(io, volume) {
+        let opened = open_home(io, volume, waits_for_gone);
+        let is_locked = opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry);
+        waits_for_gone &= !is_locked;
+        homes.push(match opened {
             Ok(home) if may_be_absent => home,
             // One that recovery cannot write to ends the start.
             Ok(home) => HomePlan { protected: None, ..home },
@@ -473,6 +478,7 @@ fn open_level(
         direct: kind == LevelKind::Ssd,
         hints: kind == LevelKind::Ssd && part.segments.hints,
         is_shared: plan.count > 1,
+        waits_for_gone: true,
         ..OpenMode::default()
     };
     let opened = io
@@ -512,8 +518,12 @@ fn hints_line(state: HintState, is_wanted: bool) -> String {
     }
 }
 
-/// Opens a volume's home.
-pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePlan, StartError> {
+/// Opens a volume's backing store; `waits_for_gone` as in [`OpenMode`].
+pub(super) fn open_home(
+    io: &mut impl Host,
+    plan: &VolumePlan,
+    waits_for_gone: bool,
+) -> Result<HomePlan, StartError> {
     let volume = plan.spec.id;
     let (path, mode, needed) = match &plan.backing {
         BackingPlan::File { path, create } => {
@@ -531,6 +541,7 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
             return Ok(HomePlan { spec, place, device, protected });
         }
     };
+    let mode = OpenMode { waits_for_gone, ..mode };
     let opened = io.open_disk(path, mode).map_err(|error| StartError::Home { volume, error })?;
     let (disk, device) = (opened.disk, Some(opened.device));
     let length = io.disk_length(disk);
