@@ -1,7 +1,8 @@
 //! The files and devices of the levels, before any shard opens them.
 //!
 //! How: a new node's level files are made at their full length, with their room reserved, so that a
-//! disk too small is known at start and not under load. An old node's must be there, whole; one
+//! disk too small is known at start and not under load, and zeros written over it for some seconds,
+//! so that later syncs write data alone. An old node's must be there, whole; one
 //! that is missing or blank is lost, see [`crate::degraded`]. What an NVM level shares with a copy
 //! of its file, or has no room for, gets room of its own at each start: its mapping has no way to
 //! refuse a write.
@@ -16,10 +17,13 @@ use crate::catalog::NodeId;
 use crate::config::{Format, Kind, LevelConfig, Name, Size};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
+use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{ErrorKind as Io, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where level files lie that nobody chose a place for, within the node's directory.
 pub const LEVELS_DIR_NAME: &str = "levels";
@@ -27,6 +31,9 @@ pub const LEVELS_DIR_NAME: &str = "levels";
 const LEVEL_MAGIC: &[u8] = b"LAYBY";
 const LEVEL_NODE_AT: usize = 16;
 const HEAD_BYTES: usize = 64;
+/// How long zeros are written over a new level's file: the default levels take less on most disks.
+const FILL_TIME: Duration = Duration::from_secs(4);
+const FILL_PIECE_BYTES: usize = 8 << 20;
 
 /// A level that cannot be had: its file or device is missing, gone or blank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,7 +277,10 @@ fn make(
     before: Option<u64>,
     made: &mut Made,
 ) -> Result<(), Report> {
-    let reserved = reserve(path, level.size);
+    let reserved = reserve(path, level.size).and_then(|room| match room {
+        Room::Reserved => fill(path, level.size, FILL_TIME),
+        Room::Sparse => Ok(()),
+    });
     // What could be reserved before that failed is given back, too.
     if reserved.is_ok() || path.exists() {
         made.0.push((path.to_owned(), before));
@@ -278,7 +288,15 @@ fn make(
     reserved.map_err(|cause| refused(level, path, &cause))
 }
 
-fn reserve(path: &Path, length: u64) -> std::io::Result<()> {
+/// What a level's file has below its length.
+enum Room {
+    /// Its own.
+    Reserved,
+    /// None yet: the file system cannot reserve any.
+    Sparse,
+}
+
+fn reserve(path: &Path, length: u64) -> std::io::Result<Room> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent)?;
@@ -287,14 +305,38 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<()> {
     if file.metadata()?.len() == 0 {
         layby_engine::io::overwrite_in_place(&file);
     }
-    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length) {
-        Ok(()) => {}
+    let room = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
+        Ok(()) => Room::Reserved,
         // File systems that cannot reserve room get a sparse file.
-        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length)?,
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            file.set_len(length)?;
+            Room::Sparse
+        }
         Err(errno) => return Err(errno.into()),
-    }
+    };
     file.sync_all()?;
-    File::open(parent)?.sync_all()
+    File::open(parent)?.sync_all()?;
+    Ok(room)
+}
+
+/// Writes zeros over the first `length` bytes of a file, which are zeros: room that was only
+/// reserved is marked as written once, here, and not by the file system's journal within the first
+/// sync of each place. After `time` the rest is left to those.
+#[expect(clippy::disallowed_methods, reason = "a start is to last no longer, in real time")]
+fn fill(path: &Path, length: u64, time: Duration) -> std::io::Result<()> {
+    let (file, began) = (File::options().write(true).open(path)?, Instant::now());
+    let zeros = vec![0; FILL_PIECE_BYTES];
+    let mut at = 0;
+    while at < length && began.elapsed() < time {
+        let count = (length - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..count as usize], at)?;
+        file.sync_data()?;
+        let piece = NonZeroU64::new(count);
+        // Nothing of it is read soon; where the system keeps it all the same, no harm is done.
+        let _ = rustix::fs::fadvise(&file, at, piece, rustix::fs::Advice::DontNeed);
+        at += count;
+    }
+    Ok(())
 }
 
 /// Gives an NVM level's file room of its own. An SSD level can answer that it has none.
@@ -386,6 +428,26 @@ mod tests {
         std::fs::remove_file(&path).expect("removable");
         let report = prepare(dir.path(), &view, false, Format::Empty).expect_err("it is gone");
         assert!(report.hint.contains("put the file back") && !path.exists(), "{report}");
+    }
+
+    /// Goal: a new level's file has no place that a file system's journal must first mark as
+    /// written. Method: a seek for a hole, which a place that is only reserved counts as; without
+    /// time the file is only reserved.
+    #[test]
+    fn a_new_level_is_written_once() {
+        let beside = std::env::current_exe().expect("a running test has a path");
+        let dir = TempDir::new_in(beside.parent().expect("a folder")).expect("writable");
+        let (view, path) = view(dir.path(), "");
+        prepare(dir.path(), &view, true, Format::Empty).expect("there is room");
+        let hole = |path: &Path| {
+            let file = File::open(path).expect("readable");
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).expect("a file ends in a hole")
+        };
+        assert_eq!(hole(&path), 16 << 20, "all of it is written");
+        let other = dir.path().join("reserved");
+        assert!(matches!(reserve(&other, 16 << 20), Ok(Room::Reserved)), "ext4 and xfs can");
+        fill(&other, 16 << 20, Duration::ZERO).expect("nothing to do");
+        assert_eq!(hole(&other), 0, "so the test can fail");
     }
 
     /// Goal: memory levels larger than what the process may have are refused, with a hint that
