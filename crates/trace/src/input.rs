@@ -213,13 +213,26 @@ pub(crate) fn expand<'a>(
 ) -> io::Result<Box<dyn Read + Send + 'a>> {
     Ok(match compression {
         Compression::None => Box::new(input),
-        Compression::Zstd => Box::new(zstd::Decoder::new(input)?),
+        Compression::Zstd => Box::new(Frames(zstd::Decoder::new(input)?)),
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(input))),
         Compression::Xz => {
             let stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, liblzma::stream::CONCATENATED)?;
             Box::new(XzDecoder::new_stream(buffered(input), stream))
         }
     })
+}
+
+/// Zstandard's decoder, whose own errors have no kind: what it cannot decode is damaged. Errors of
+/// the input below come from the system, have a number there and stay as they are.
+struct Frames<R>(R);
+
+impl<R: Read> Read for Frames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|cause| {
+            let is_decoders = cause.kind() == ErrorKind::Other && cause.raw_os_error().is_none();
+            if is_decoders { io::Error::new(ErrorKind::InvalidData, cause) } else { cause }
+        })
+    }
 }
 
 fn buffered<R: Read>(input: R) -> BufReader<R> {

@@ -7,7 +7,7 @@ use layby_trace::{
     BlockEvent, Format, LENGTH_MAX, RANGE_END_MAX, ReadOptions, Reader, Record, Unit, Writer,
     create, open, reader,
 };
-use layby_types::{Nanos, Operation, Rng, VolumeId};
+use layby_types::{ErrorKind, Nanos, Operation, Rng, VolumeId};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -164,6 +164,42 @@ fn damaged_files() {
             std::fs::write(path, &bytes).expect("the disk has room");
             read_file(path, Some(*format));
             read_file(path, None);
+        }
+    });
+}
+
+/// Goal: damage behind a Zstandard file's magic number counts as damage, and no other sort of
+/// failure. Method: a bit of a sound file flipped, or bytes behind its end, with many seeds; the one
+/// bit of a frame that means nothing changes no record.
+#[test]
+fn damaged_frames_are_damage() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("a.csv.zst");
+    let mut trace = Box::new(create(&path, Format::Csv, Unit::Bytes).expect("a file"));
+    let (volume, operation) = (VolumeId(1), Operation::Write);
+    let record = |at| Record { at: Nanos(at), volume, operation, offset: at * 4096, length: 4096 };
+    let records: Vec<Record> = (0..RECORDS).map(record).collect();
+    trace.write(&records).expect("the disk has room");
+    trace.finish().expect("the disk has room");
+    let sound = std::fs::read(&path).expect("what was written");
+    for_each_seed(|seed| {
+        let (mut rng, mut bytes) = (Rng::new(seed), sound.clone());
+        if rng.below(4) == 0 {
+            bytes.extend((0..=rng.below(20)).map(|_| b'x'));
+        } else {
+            bytes[4 + rng.below(sound.len() as u64 - 4) as usize] ^= 1 << rng.below(8);
+        }
+        std::fs::write(&path, &bytes).expect("the disk has room");
+        let all = open(&path, Some(Format::Csv), options(false)).and_then(|mut trace| {
+            let (mut all, mut batch) = (Vec::new(), Vec::new());
+            while trace.fill(&mut batch)? > 0 {
+                all.append(&mut batch);
+            }
+            Ok(all)
+        });
+        match all {
+            Ok(all) => assert_eq!(all, records, "a checksum covers the whole frame"),
+            Err(cause) => assert_eq!(cause.kind(), ErrorKind::Corrupt, "{cause}"),
         }
     });
 }
