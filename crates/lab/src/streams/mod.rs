@@ -10,6 +10,7 @@
 mod claims;
 mod device;
 mod figures;
+mod findings;
 mod paper;
 mod recorded;
 mod sections;

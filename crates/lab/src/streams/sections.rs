@@ -6,7 +6,7 @@ use super::device::{Phases, STREAMS};
 use super::figures::{Figures, Scheme};
 use super::policy::FeatureSet;
 use super::workloads::WORKLOADS;
-use super::{CHUNK_WORKLOADS, CHUNKS, PAGES, Results, paper};
+use super::{CHUNK_WORKLOADS, CHUNKS, PAGES, Results, findings, paper};
 use crate::{Chart, Options, Section, Series, Table};
 
 /// Every part.
@@ -123,13 +123,13 @@ fn schemes(results: &Results) -> Section {
     };
     Section {
         heading: "Fig. 10, 11 and 15: write amplification by scheme".into(),
-        text: schemes_text(),
+        text: schemes_text(results),
         chart: Some(chart),
         table: Some(table),
     }
 }
 
-fn schemes_text() -> Vec<String> {
+fn schemes_text(results: &Results) -> Vec<String> {
     vec![
         "All but the first column of figures are relative to no streams. FIOS is shown with \
          the features that the paper's rules choose for the attributes of its Table 3, which \
@@ -145,13 +145,7 @@ fn schemes_text() -> Vec<String> {
          databases: 47.1 % below no streams, and lower than MQ on average. FIOS here trains \
          once, on other loads, so that figure is not claimed."
             .into(),
-        "Where it differs: cuts beyond 50 % need data that can be told apart almost wholly, \
-         which a load of Zipf's law is not; so Postmark's 70 % are not reached. IOzone \
-         rewrites large parts in order, which one open block already serves well; the set \
-         chosen for it (S) tells only sequential chunks from others, and is not its best \
-         here. One feature alone cannot fill 16 streams (A and F in tenths make 10, S two), \
-         and there SFR, which weighs count and age together, does better."
-            .into(),
+        format!("Where it differs: {}", findings::schemes(results)),
     ]
 }
 
@@ -168,12 +162,12 @@ fn features(results: &Results) -> Section {
     }
     Section {
         heading: "Fig. 10: every set of features, in tenths".into(),
-        text: vec![
-            "Relative to no streams. The paper calls C best for MSR-hm0 and FC for MSR-hm1. C as \
-             it is computed counts in how many windows a chunk comes back with company, which is \
-             a frequency with a memory of bursts; so C and F agree on much."
-                .into(),
-        ],
+        text: vec![format!(
+            "Relative to no streams. The paper calls C best for MSR-hm0 and FC for MSR-hm1. C \
+                 as it is computed counts in how many windows a chunk comes back with company, \
+                 which is a frequency with a memory of bursts. {}",
+            findings::alike(results)
+        )],
         chart: None,
         table: Some(table),
     }
@@ -197,13 +191,13 @@ fn apart(results: &Results) -> Section {
     }
     Section {
         heading: "Copies apart from writes".into(),
-        text: vec![
-            "The paper's simulator puts what cleaning copies into the block that the host writes \
-             to. Newer devices have blocks of their own for copies, per stream here, so that no \
-             streams already tells old from new; less is left to gain. Best features are those of \
-             each seed above."
-                .into(),
-        ],
+        text: vec![format!(
+            "The paper's simulator puts what cleaning copies into the block that the host \
+                 writes to. Newer devices have blocks of their own for copies, per stream here, so \
+                 that no streams already tells old from new. {} Best features are those of each \
+                 seed above.",
+            findings::apart(results)
+        )],
         chart: None,
         table: Some(table),
     }
@@ -220,14 +214,12 @@ fn chunks(results: &Results) -> Section {
     }
     Section {
         heading: "Fig. 13: sizes of a chunk".into(),
-        text: vec![
-            "FIOS with the paper's features, relative to no streams. The paper's \
-             amplification rises slowly up to 32 KiB and fast beyond. Here it rises slowly \
-             throughout, and most beyond our extents, 128 KiB: a chunk that spans several mixes \
-             what differs. Very small chunks can be worse, too: a training of 1.5 capacities \
-             shows each of them few writes."
-                .into(),
-        ],
+        text: vec![format!(
+            "FIOS with the paper's features, relative to no streams. The paper's amplification \
+                 rises slowly up to 32 KiB and fast beyond. {} Our extents are of 128 KiB: a chunk \
+                 that spans several mixes what differs.",
+            findings::chunks(results)
+        )],
         chart: None,
         table: Some(table),
     }
@@ -265,13 +257,12 @@ fn attributes(results: &Results) -> Section {
     }
     Section {
         heading: "Table 3: what the loads are like".into(),
-        text: vec![
-            "Reuse grows with the length of a trace, and a training of 1.5 capacities sees only \
-             the beginning; so what is chosen by our attributes differs where the paper's reuse \
-             is high. Rates are the printed ones on a device made smaller, so bytes per day say \
-             little and are left out."
-                .into(),
-        ],
+        text: vec![format!(
+            "Reuse grows with the length of a trace, and a training of 1.5 capacities sees \
+                 only the beginning; {}. Rates are the printed ones on a device made smaller, so \
+                 bytes per day say little and are left out.",
+            findings::choices(results)
+        )],
         chart: None,
         table: Some(table),
     }
