@@ -86,7 +86,7 @@ pub enum PadsaError {
         /// Services there are.
         services: u32,
     },
-    /// An identifier that no block device of 64 PiB has.
+    /// A block or object whose number no volume of the levels has.
     Identifier(u64),
 }
 
@@ -104,9 +104,12 @@ impl fmt::Display for PadsaError {
                 let last = services.saturating_sub(1);
                 write!(f, "there is no service {number} to be critical: they are 0 to {last}")
             }
-            PadsaError::Identifier(object) => {
-                write!(f, "object {object}: levels hold objects below {}", BlockIndex::MAX.0)
-            }
+            PadsaError::Identifier(number) => write!(
+                f,
+                "block or object {number}: levels hold those with numbers below {} (2^{} - 1)",
+                BlockIndex::MAX.0,
+                BlockIndex::BITS
+            ),
         }
     }
 }
