@@ -202,6 +202,24 @@ fn objects(work: &TempDir) -> String {
     path.display().to_string()
 }
 
+/// Goal: a block that levels cannot hold is refused by its number and the bound, be it of a device
+/// or an object. Method: the last block that they hold, and the next one, of a device of 64 PiB.
+#[test]
+fn the_bound_of_blocks_is_said() {
+    let work = TempDir::new().expect("a temporary folder");
+    let levels = ["--levels", "8blocks,8blocks,8blocks", "--json"];
+    let last = (1 << 44) - 2;
+    let path = trace(&work, &[("read", 0, last)]);
+    answer(&[&["replay", &path][..], &levels].concat());
+    trace(&work, &[("read", 0, last + 1)]);
+    let refused = refusal(&[&["replay", &path][..], &levels].concat(), 2);
+    refused.assert_explains(&[
+        "block or object 17592186044415",
+        "below 17592186044415",
+        "2^44 - 1",
+    ]);
+}
+
 /// Goal: more volumes than curves are refused with that bound, not with that of a trace. Method: as
 /// many volumes as may be, and one more.
 #[test]
@@ -301,6 +319,58 @@ fn the_worst_error_is_of_what_is_shown() {
     for part in ["over 100 even sizes", "one followed block stands for 10", "follows only"] {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
+}
+
+/// Goal: with several seeds a sampled curve has its uncertainty: the standard deviation over the
+/// seeds at each size, in the table and in JSON; with one seed it is said that there is none.
+/// Method: three seeds' own miss ratios at the sizes that all show, and the deviation by hand.
+#[test]
+fn samples_have_a_spread() {
+    let work = TempDir::new().expect("a temporary folder");
+    let out = work.path().join("z.csv").display().to_string();
+    let shape = ["--requests", "20000", "--footprint", "40MiB", "--exponent", "0.8"];
+    must(&binary().to_string_lossy(), &[&["trace", "generate", &out][..], &shape].concat());
+    let words = ["mrc", &out, "--sampled", "20%", "--seed", "1,2,3"];
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let curves = found["curves"].as_array().expect("a list");
+    assert_eq!(curves.len(), 3);
+    for at in 0..20 {
+        let points = || curves.iter().map(|curve| &curve["points"][at]);
+        let sizes: Vec<_> = points().map(|point| &point["cache_blocks"]).collect();
+        assert!(sizes.iter().all(|size| size.is_u64() && *size == sizes[0]), "{sizes:?}");
+        let ratios = points().map(|point| point["miss_ratio"].as_f64().expect("a ratio"));
+        let ratios: Vec<f64> = ratios.collect();
+        let mean = ratios.iter().sum::<f64>() / 3.0;
+        let deviation = (ratios.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+        for point in points() {
+            let said = point["miss_ratio_deviation"].as_f64().expect("a deviation");
+            assert!((said - deviation).abs() < 1e-9, "{point}: {deviation}");
+        }
+        let worst = curves[0]["spread"]["worst"].as_f64().expect("a number");
+        assert!(worst >= deviation - 1e-9, "{worst} {deviation}");
+    }
+    let text = must(&binary().to_string_lossy(), &words);
+    for part in ["± over seeds", "standard deviation of the miss ratio over 3 seeds: mean 0.0"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    let one = must(&binary().to_string_lossy(), &words[..4]);
+    assert!(one.contains("one seed shows no uncertainty"), "{one}");
+}
+
+/// Goal: a volume without requests that count has no miss ratio, and is not said to miss all.
+/// Method: reads of a volume that is written alone, as a table, in JSON and in CSV.
+#[test]
+fn a_volume_without_reads_has_no_miss_ratio() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("read", 0, 1), ("write", 1, 1), ("read", 0, 1), ("write", 1, 1)]);
+    let words = ["mrc", &path, "--per-volume", "--counted", "reads"];
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let ratio = |curve: usize| &found["curves"][curve]["points"][0]["miss_ratio"];
+    assert_eq!((ratio(0), ratio(1)), (&0.5.into(), &Value::Null), "{found}");
+    let text = must(&binary().to_string_lossy(), &words);
+    assert!(text.contains("|          - |") && !text.contains("1.0000"), "{text}");
+    let csv = must(&binary().to_string_lossy(), &[&words[..], &["--csv"]].concat());
+    assert!(csv.contains("exact,,0,1,0.5\n") && csv.contains("exact,,1,1,\n"), "{csv}");
 }
 
 /// Goal: a sample that follows no block is no curve. Method: one in ten thousand of three blocks,

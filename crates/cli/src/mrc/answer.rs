@@ -1,5 +1,6 @@
 //! What `layby mrc` answers: tables with a bar per size, CSV, or JSON.
 
+use super::spread::Spread;
 use super::{Measured, MrcArguments};
 use crate::output::{Failure, Output, bytes, table};
 use layby_sim::policy::curve::{Counted, Curve};
@@ -61,12 +62,44 @@ struct CurveAnswer {
     warning: Option<String>,
     /// Null unless compared.
     error: Option<ErrorAnswer>,
+    /// Null unless there are several seeds.
+    spread: Option<SpreadAnswer>,
 }
 
 #[derive(Debug, Serialize)]
 struct PointAnswer {
     cache_blocks: u64,
-    miss_ratio: f64,
+    /// Null where no request counts.
+    miss_ratio: Option<f64>,
+    /// The standard deviation of the miss ratio over the seeds; null unless there are several.
+    miss_ratio_deviation: Option<f64>,
+}
+
+/// How far the samples of several seeds lie apart: the standard deviation of their miss ratios.
+#[derive(Debug, Serialize)]
+struct SpreadAnswer {
+    /// Samples that follow a block and have a request that counts.
+    seeds: usize,
+    /// Over sizes at even distances up to the greatest reuse distance of any sample.
+    mean: f64,
+    /// Over these and all sizes shown.
+    worst: f64,
+    worst_cache_blocks: u64,
+}
+
+impl SpreadAnswer {
+    fn new(spread: &Spread<'_>, sizes: &[u64]) -> Self {
+        let even = compared(spread.size_max());
+        let mean = even.clone().map(|size| spread.deviation(size)).sum::<f64>();
+        let all = even.chain(sizes.iter().copied()).map(|size| (size, spread.deviation(size)));
+        let worst = all.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
+        SpreadAnswer {
+            seeds: spread.seeds(),
+            mean: mean / SIZES_COMPARED as f64,
+            worst: worst.1,
+            worst_cache_blocks: worst.0,
+        }
+    }
 }
 
 /// How far a curve is from the exact one, in miss ratio.
@@ -111,15 +144,20 @@ impl MrcAnswer {
         took: Duration,
     ) -> Option<Self> {
         let counted = Counted::from(arguments.counted);
-        let mut exact: Option<Curve> = None;
         let mut curves = Vec::with_capacity(measured.len());
-        for measured in measured {
-            let curve = measured.run.curve();
-            if measured.kind == CurveKind::Exact {
-                exact = Some(curve.clone());
-            }
-            let truth = exact.as_ref().filter(|_| arguments.compare);
-            curves.push(CurveAnswer::new(arguments, trace, &measured, &curve, truth));
+        for volume in measured.chunk_by(|one, other| one.volume == other.volume) {
+            let drawn: Vec<Curve> = volume.iter().map(|measured| measured.run.curve()).collect();
+            let all = || volume.iter().zip(&drawn);
+            let exact = all().find(|(measured, _)| measured.kind == CurveKind::Exact);
+            let truth = exact.map(|(_, curve)| curve).filter(|_| arguments.compare);
+            let samples = all().filter(|(measured, _)| {
+                measured.kind != CurveKind::Exact && measured.run.blocks() > 0
+            });
+            let samples: Vec<&Curve> = samples.map(|(_, curve)| curve).collect();
+            let spread = Spread::new(counted, samples);
+            curves.extend(all().map(|(measured, curve)| {
+                CurveAnswer::new(arguments, trace, (measured, curve), truth, &spread)
+            }));
         }
         let any = curves.iter().any(|curve| curve.requests > 0);
         any.then(|| MrcAnswer {
@@ -147,9 +185,9 @@ impl CurveAnswer {
     fn new(
         arguments: &MrcArguments,
         trace: &Trace,
-        measured: &Measured,
-        curve: &Curve,
+        (measured, curve): (&Measured, &Curve),
         exact: Option<&Curve>,
+        spread: &Spread<'_>,
     ) -> Self {
         let counted = Counted::from(arguments.counted);
         let (kind, seed) = match measured.kind {
@@ -157,17 +195,22 @@ impl CurveAnswer {
             CurveKind::Sampled { seed, .. } => ("sampled", Some(seed)),
             CurveKind::Bounded { seed, .. } => ("bounded", Some(seed)),
         };
-        // Curves that are compared are shown at the same sizes.
-        let sizes = shown(exact.unwrap_or(curve).size_max(), arguments.points);
+        let requests = curve.requests(counted);
+        let spread = Some(spread).filter(|spread| seed.is_some() && spread.is_known());
+        // Curves that are compared, or of several seeds, are shown at the same sizes.
+        let size_max = exact.map(Curve::size_max).or_else(|| spread.map(Spread::size_max));
+        let sizes = shown(size_max.unwrap_or_else(|| curve.size_max()), arguments.points);
         let (blocks, rate) = (measured.run.blocks(), measured.run.rate());
         let resolution_blocks = seed.map(|_| (1.0 / rate.part()).ceil() as u64);
-        let exact = exact.filter(|_| seed.is_some() && blocks > 0);
+        let exact = exact.filter(|_| seed.is_some() && blocks > 0 && requests > 0.0);
         let least = resolution_blocks.unwrap_or(0);
         let error = exact.map(|exact| ErrorAnswer::new(exact, curve, counted, &sizes, least));
         let point = |cache_blocks: &u64| {
-            let miss_ratio = curve.miss_ratio(counted, *cache_blocks);
-            PointAnswer { cache_blocks: *cache_blocks, miss_ratio }
+            let miss_ratio = (requests > 0.0).then(|| curve.miss_ratio(counted, *cache_blocks));
+            let miss_ratio_deviation = spread.map(|spread| spread.deviation(*cache_blocks));
+            PointAnswer { cache_blocks: *cache_blocks, miss_ratio, miss_ratio_deviation }
         };
+        let spread = spread.map(|spread| SpreadAnswer::new(spread, &sizes));
         let sizes = if blocks > 0 { sizes } else { Vec::new() };
         let warning = seed.and_then(|_| warning(blocks));
         let name = measured.volume.and_then(|volume| trace.volumes().get(volume.0 as usize));
@@ -177,13 +220,14 @@ impl CurveAnswer {
             resolution_blocks,
             volume: measured.volume.map(|volume| volume.0),
             volume_name: name.cloned(),
-            requests: curve.requests(counted) as u64,
+            requests: requests as u64,
             blocks,
             memory_bytes: measured.run.memory_bytes(),
             seconds: measured.time.as_secs_f64(),
             points: sizes.iter().map(point).collect(),
             warning,
             error,
+            spread,
         }
     }
 
@@ -198,6 +242,7 @@ impl CurveAnswer {
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> =
             self.warning.iter().map(|warning| format!("warning: {warning}")).collect();
+        notes.extend(self.uncertainty());
         let Some(error) = &self.error else { return notes };
         notes.push(format!(
             "mean absolute error {:.5} over {SIZES_COMPARED} even sizes; worst {:.5} at {} blocks, \
@@ -214,6 +259,26 @@ impl CurveAnswer {
             ));
         }
         notes
+    }
+}
+
+impl CurveAnswer {
+    /// How uncertain a sample is, where the exact curve is not there to tell.
+    fn uncertainty(&self) -> Option<String> {
+        if self.seed.is_none() || self.error.is_some() || self.blocks == 0 || self.requests == 0 {
+            return None;
+        }
+        Some(match &self.spread {
+            Some(spread) => format!(
+                "standard deviation of the miss ratio over {} seeds: mean {:.5} over \
+                 {SIZES_COMPARED} even sizes; worst {:.5} at {} blocks, over these and the sizes \
+                 shown",
+                spread.seeds, spread.mean, spread.worst, spread.worst_cache_blocks
+            ),
+            None => "one seed shows no uncertainty: name several, such as --seed 1,2,3, for the \
+                     standard deviation over them, or --compare"
+                .to_owned(),
+        })
     }
 }
 
@@ -277,17 +342,26 @@ impl MrcAnswer {
     }
 
     fn table(&self, curve: &CurveAnswer) -> String {
-        let mut rows = table(["blocks", "size", "miss ratio", ""], 0);
-        if let Some(bars) = rows.column_mut(3) {
+        let is_spread = curve.spread.is_some();
+        let mut rows = match is_spread {
+            true => table(["blocks", "size", "miss ratio", "± over seeds", ""], 0),
+            false => table(["blocks", "size", "miss ratio", ""], 0),
+        };
+        if let Some(bars) = rows.column_mut(if is_spread { 4 } else { 3 }) {
             bars.set_cell_alignment(comfy_table::CellAlignment::Left);
         }
-        for PointAnswer { cache_blocks, miss_ratio } in &curve.points {
+        let figure =
+            |figure: Option<f64>| figure.map_or("-".to_owned(), |part| format!("{part:.4}"));
+        for point in &curve.points {
             let size = match self.unit {
                 "objects" => "-".to_owned(),
-                _ => bytes(cache_blocks * u64::from(self.block_bytes)),
+                _ => bytes(point.cache_blocks * u64::from(self.block_bytes)),
             };
-            let bar = "#".repeat((miss_ratio * BAR_CHARS + 0.5) as usize);
-            rows.add_row([cache_blocks.to_string(), size, format!("{miss_ratio:.4}"), bar]);
+            let bar = "#".repeat((point.miss_ratio.unwrap_or(0.0) * BAR_CHARS + 0.5) as usize);
+            let mut row = vec![point.cache_blocks.to_string(), size, figure(point.miss_ratio)];
+            row.extend(is_spread.then(|| figure(point.miss_ratio_deviation)));
+            row.push(bar);
+            rows.add_row(row);
         }
         rows.to_string()
     }
@@ -301,8 +375,9 @@ impl MrcAnswer {
             }
             let seed = curve.seed.map_or(String::new(), |seed| seed.to_string());
             let volume = curve.volume.map_or(String::new(), |volume| volume.to_string());
-            for PointAnswer { cache_blocks, miss_ratio } in &curve.points {
-                let kind = curve.kind;
+            for point in &curve.points {
+                let (kind, cache_blocks) = (curve.kind, point.cache_blocks);
+                let miss_ratio = point.miss_ratio.map_or(String::new(), |ratio| ratio.to_string());
                 output.line(&format!("{kind},{seed},{volume},{cache_blocks},{miss_ratio}"))?;
             }
         }

@@ -5,6 +5,7 @@
 //! Invariant: the same words give the same curves. Not for: other policies; see `replay`.
 
 mod answer;
+mod spread;
 
 use crate::output::{Failure, Output};
 use crate::replay::{named_twice, nothing_to_count, now, twice, unmeasured};
@@ -39,6 +40,10 @@ the mean absolute error over 100 sizes at even distances up to the greatest reus
 from which the exact curve is flat, and the worst of these and of all sizes shown. A sample of 1%
 cannot tell sizes below some 100 blocks apart: one followed block stands for so many. A sample that
 follows no block is refused, one of few blocks is marked.
+With several seeds the table has the standard deviation of the miss ratio over them, an estimate of
+how far a single sample is off where the exact curve is too dear. What all samples have in common,
+as that they cannot tell small sizes apart, is not in it.
+A volume without requests that count has no miss ratio: a dash, or null in JSON.
 Trims and flushes are passed over.
 
 Exit codes: 0 done; 2 a word is wrong, the trace holds no reads and writes, or the sample follows
