@@ -4,7 +4,8 @@
 //! once on each socket. When all places are taken, the connection that has moved no byte for the
 //! longest, and whose request is not being worked on, gives its place to the next one (see
 //! `places`); where there is none, one that has its answer does. A client that does not finish its
-//! request's head in time, or does not read its answer, is closed. A stop ends a connection behind
+//! request's head in time, or does not read its answer, is closed; one that only shuts down its
+//! writing side is answered, within two seconds. A stop ends a connection behind
 //! the answer under way.
 //! Invariant: a flood of control connections takes no place from NBD clients; clients that hang
 //! take none from those that do not. A change that is being made is never cut off here.

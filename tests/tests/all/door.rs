@@ -9,8 +9,9 @@ use layby_tests::{
 };
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -59,6 +60,33 @@ fn curl_as_another(words: &[&str]) -> String {
     let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "curl", "-sS"];
     let outcome = run("setpriv", &[&user[..], words].concat());
     format!("{}{}", outcome.stdout, outcome.stderr)
+}
+
+/// Goal: a client that sends its request and shuts down its writing side, as `nc -N` does, is
+/// answered, and the connection ends behind the answer. Method: requests whose answers wait for the
+/// shards and one that does not, on both sockets; each a few times, since an answer may be faster
+/// than the end of the request.
+#[test]
+fn half_closed_clients_are_answered() {
+    let (_work, dir) = temporary();
+    let node = Node::start(&dir, &small_levels());
+    for path in ["/v1/status", "/metrics", "/v1/version"].into_iter().cycle().take(12) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let mut answers = [String::new(), String::new()];
+        let mut unix = UnixStream::connect(node.control()).expect("the node listens");
+        unix.write_all(request.as_bytes()).expect("it reads");
+        unix.shutdown(Shutdown::Write).expect("it is open");
+        unix.read_to_string(&mut answers[0]).expect("an answer");
+        let mut tcp = TcpStream::connect(node.http()).expect("the node listens");
+        tcp.write_all(request.as_bytes()).expect("it reads");
+        tcp.shutdown(Shutdown::Write).expect("it is open");
+        tcp.read_to_string(&mut answers[1]).expect("an answer");
+        for answer in answers {
+            let status = answer.lines().next().unwrap_or_default();
+            assert!(status.starts_with("HTTP/1.1 "), "{path}: `{answer}`");
+            assert!(answer.contains("\r\n\r\n"), "{path}: {answer}");
+        }
+    }
 }
 
 /// Goal: another user of the machine reads, and changes nothing: by the HTTP address, by the unix

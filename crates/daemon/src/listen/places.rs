@@ -3,8 +3,9 @@
 //! How: each connection notes the turn of its last byte on a shared counter. Where a new one
 //! finds no place, the connection with the oldest turn is cut off, unless its request is being
 //! worked on. Where all are worked on, the first whose request has an answer ends behind it,
-//! however many requests it has sent ahead. [`Watched`] notes the turns, and fails a write that its
-//! client does not take in time.
+//! however many requests it has sent ahead. [`Watched`] notes the turns, fails a write that its
+//! client does not take in time, and holds back the end of what a client sends until its last
+//! request is answered: a client that only shuts down its writing side still reads.
 //! Invariant: at most `max` places are held; who has just moved a byte goes last.
 //! Cost: a walk over the places where all are taken. Not for: fairness among those who are active.
 
@@ -41,10 +42,15 @@ pub(super) struct Place {
     turn: AtomicU64,
     /// Requests that are being worked on.
     working: AtomicUsize,
+    /// The client sends no more, and has a request that is not answered.
+    has_ended: AtomicBool,
     shared: Arc<Shared>,
 }
 
 const GONE: u64 = u64::MAX;
+
+/// Time in which a request must be answered whose client sends no more.
+pub(super) const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Places {
     pub(super) fn new(max: usize) -> Places {
@@ -82,6 +88,7 @@ impl Places {
             task: OnceLock::new(),
             turn: AtomicU64::new(self.shared.turns.fetch_add(1, Ordering::Relaxed)),
             working: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
             shared: Arc::clone(&self.shared),
         });
         held.push(Arc::clone(&place));
@@ -104,11 +111,16 @@ impl Place {
     /// Whether the connection is to end behind the answer that it has; one is told for each that
     /// waits.
     pub(super) fn gives_place(&self) -> bool {
-        self.shared.is_wanted.swap(false, Ordering::Relaxed)
+        self.has_ended.load(Ordering::Relaxed)
+            || self.shared.is_wanted.swap(false, Ordering::Relaxed)
     }
 
     fn is_idle(&self) -> bool {
-        self.working.load(Ordering::Relaxed) == 0 && self.task.get().is_some()
+        !self.is_working() && self.task.get().is_some()
+    }
+
+    fn is_working(&self) -> bool {
+        self.working.load(Ordering::Relaxed) > 0
     }
 
     fn note(&self) {
@@ -153,11 +165,29 @@ pub(super) struct Watched<T> {
     timeout: Duration,
     /// Since a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Since the client sends no more, and has a request that is not answered.
+    ended: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Watched<T> {
     pub(super) fn new(stream: T, place: &Arc<Place>, timeout: Duration) -> Watched<T> {
-        Watched { stream, place: Arc::clone(place), timeout, waiting: None }
+        Watched { stream, place: Arc::clone(place), timeout, waiting: None, ended: None }
+    }
+
+    /// The client sends no more. A closed socket looks alike, and a request whose client is gone
+    /// ends with its connection: so a request has [`HALF_CLOSED_TIMEOUT`], and its answer, behind
+    /// which the connection ends, the time of every answer.
+    fn at_end(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let is_working = self.place.is_working();
+        if self.ended.is_none() {
+            if !is_working && self.waiting.is_none() {
+                return Poll::Ready(Ok(()));
+            }
+            self.place.has_ended.store(is_working, Ordering::Relaxed);
+        }
+        let held = || Box::pin(tokio::time::sleep(HALF_CLOSED_TIMEOUT));
+        ready!(self.ended.get_or_insert_with(held).as_mut().poll(context));
+        if self.waiting.is_some() { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     /// What becomes of a write: it moved, or it waits, not for ever.
@@ -180,9 +210,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
+        let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
         self.place.note();
-        Poll::Ready(read)
+        let is_end = read.is_ok() && buffer.filled().len() == before && buffer.remaining() > 0;
+        if is_end { self.at_end(context) } else { Poll::Ready(read) }
     }
 }
 
@@ -222,6 +254,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    const ANSWER: Duration = Duration::from_secs(20);
 
     /// A place whose task never ends by itself.
     async fn taken(places: &Places) -> (Arc<Place>, tokio::task::JoinHandle<()>) {
@@ -279,6 +313,36 @@ mod tests {
         assert_eq!((second.gives_place(), first.gives_place()), (true, false));
         drop(Leaving::new(&second));
         next.await;
+    }
+
+    /// Goal: the end of what a client sends is held back while its request is worked on, for a
+    /// time, so that a client that half closes is answered and one that is gone ends what waits for
+    /// it; without a request it is told at once. Method: pipes whose far ends shut down, paused
+    /// time.
+    #[tokio::test(start_paused = true)]
+    async fn half_closed_clients_are_answered() {
+        let places = Places::new(2);
+        let (near, mut far) = duplex(64);
+        let place = places.take().await;
+        let mut near = Watched::new(near, &place, ANSWER);
+        far.shutdown().await.expect("open");
+        assert_eq!(near.read(&mut [0; 8]).await.expect("an end"), 0);
+        assert!(!place.gives_place(), "nothing is to be answered");
+
+        let (near, mut far) = duplex(64);
+        let place = places.take().await;
+        let mut near = Watched::new(near, &place, ANSWER);
+        let working = place.work();
+        far.shutdown().await.expect("open");
+        let start = tokio::time::Instant::now();
+        let read = tokio::time::timeout(HALF_CLOSED_TIMEOUT / 2, near.read(&mut [0; 8])).await;
+        assert!(read.is_err(), "the end is held back");
+        assert!(place.gives_place(), "the connection ends behind the answer");
+        near.write_all(b"answer").await.expect("the client reads");
+        far.read_exact(&mut [0; 6]).await.expect("an answer");
+        assert_eq!(near.read(&mut [0; 8]).await.expect("an end"), 0);
+        assert_eq!(start.elapsed(), HALF_CLOSED_TIMEOUT);
+        drop(working);
     }
 
     /// Goal: an answer that is not read ends its connection in time; one that is read slowly does
