@@ -90,11 +90,7 @@ pub(super) fn what_if(sizing: &SizingAnswer, output: &mut Output) -> Result<(), 
     if !sizing.watch {
         return output.line("requests are not sampled: set watch = true in [sizing]");
     }
-    output.line(&format!(
-        "sampled over the last periods of {}; {} so far. Sizes: every level of the volume so many \
-         times as large, under LRU. Policies: in the room of now, from a small sample.",
-        sizing.period, sizing.periods
-    ))?;
+    output.line(&what_if_heading(sizing))?;
     let mut table = table(["volume", "class", "what if", "room", "hits", "mean read"], 3);
     for volume in &sizing.volumes {
         for (what, room, expected) in rows(&volume.sizes, &volume.policies) {
@@ -123,6 +119,17 @@ pub(super) fn what_if(sizing: &SizingAnswer, output: &mut Output) -> Result<(), 
     output.line(&table.to_string())
 }
 
+/// What a reader must know of the table.
+fn what_if_heading(sizing: &SizingAnswer) -> String {
+    format!(
+        "sampled over the last periods of {}; {} so far. Sizes: every level of the volume so many \
+         times as large, under LRU. Policies: in the room of now, from a small sample. Mean reads \
+         are the times of the devices alone: the node's own time comes on top, and what a read \
+         waits for others. `layby status` has both for now, predicted and measured.",
+        sizing.period, sizing.periods
+    )
+}
+
 fn rows(sizes: &[SizeAnswer], policies: &[PolicyAnswer]) -> Vec<(String, u64, PredictionAnswer)> {
     let mut rows: Vec<_> = sizes
         .iter()
@@ -144,6 +151,30 @@ fn rows(sizes: &[SizeAnswer], policies: &[PolicyAnswer]) -> Vec<(String, u64, Pr
 mod tests {
     use super::*;
     use layby_daemon::config::Policy;
+
+    /// Of a node that has just begun.
+    fn nothing() -> SizingAnswer {
+        SizingAnswer {
+            enabled: false,
+            watch: true,
+            period: layby_daemon::config::Time(layby_daemon::types::Nanos::from_secs(10)),
+            objective: layby_daemon::config::Objective::default(),
+            counts: layby_daemon::config::Counts::default(),
+            gain_min: layby_daemon::config::Percent(5),
+            periods: 0,
+            shards: Vec::new(),
+            volumes: Vec::new(),
+            classes: Vec::new(),
+        }
+    }
+
+    /// Goal: it is said that predicted times leave out the node's own. Method: the heading.
+    #[test]
+    fn the_times_are_said_to_be_of_devices() {
+        let heading = what_if_heading(&nothing());
+        assert!(heading.contains("times of the devices alone"), "{heading}");
+        assert!(heading.contains("the node's own time comes on top"), "{heading}");
+    }
 
     /// Goal: what-ifs name the present size, the others and the policies, with the room of each.
     /// Method: a volume with two sizes and a policy.
