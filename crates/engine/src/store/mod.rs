@@ -58,6 +58,7 @@ mod nvm;
 pub mod nvm_layout;
 mod nvm_lent;
 mod nvm_lost;
+mod nvm_pages;
 mod nvm_recover;
 mod reached;
 mod resolve;

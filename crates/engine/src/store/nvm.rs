@@ -15,6 +15,7 @@ use super::nvm_layout::{
     HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark, merge,
 };
 use super::nvm_lent::{Copies, Delayed};
+use super::nvm_pages::ChangedPages;
 use super::table::Set;
 use super::{
     CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
@@ -76,7 +77,8 @@ pub enum SyncScope {
 /// Running totals, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvmCounters {
-    /// Bytes written: data, headers with their copies, marks.
+    /// Bytes written: data, headers with their copies, marks. Where a sync writes them, whole pages,
+    /// each once per sync.
     pub bytes_written: u64,
     /// Syncs of the mapping's disk.
     pub syncs: u64,
@@ -159,6 +161,8 @@ pub struct NvmStore {
     forgets_asked: u64,
     pub(super) events: Vec<StoreEvent>,
     failures: super::failures::Failures,
+    /// What the next sync writes; none where no sync does.
+    pages: Option<ChangedPages>,
     pub(super) counters: NvmCounters,
 }
 
@@ -456,6 +460,8 @@ impl NvmStore {
 impl NvmStore {
     pub(super) fn assemble(parts: NvmParts) -> Self {
         let NvmParts { config, geometry, instance, disk_name, seqs, mapping } = parts;
+        let is_synced = mapping.persistence() == Persistence::Sync;
+        let pages = is_synced.then(|| ChangedPages::new(&config.region));
         NvmStore {
             config,
             geometry,
@@ -484,6 +490,7 @@ impl NvmStore {
             forgets_asked: 0,
             events: Vec::new(),
             failures: Default::default(),
+            pages,
             counters: NvmCounters::default(),
         }
     }
@@ -504,7 +511,10 @@ impl NvmStore {
     pub(super) fn write_at(&mut self, at: u64, bytes: &[u8]) {
         self.mapping.write(at, bytes);
         self.mapping.persist(at, bytes.len());
-        self.counters.bytes_written += bytes.len() as u64;
+        self.counters.bytes_written += match &mut self.pages {
+            Some(pages) => pages.change(at, bytes.len()),
+            None => bytes.len() as u64,
+        };
     }
 
     pub(super) fn bytes(&self, at: u64, length: usize) -> &[u8] {
@@ -766,6 +776,9 @@ impl NvmStore {
         }
         self.sync_started += 1;
         self.sync_in_flight = true;
+        if let Some(pages) = &mut self.pages {
+            pages.begin_sync();
+        }
         self.sync_seq = Seq(self.seqs.next().0 - 1);
         self.counters.syncs += 1;
         let token = Token(u64::from(self.config.token_tag) << 56);
