@@ -4,8 +4,8 @@
 //! Cost: a second each. Where loop devices need rights, a test says so and skips.
 
 use layby_tests::{
-    Connection, HttpRequest, LoopDevice, Node, Options, Request, available, mount_unavailable,
-    small_levels,
+    Connection, HttpRequest, LoopDevice, Node, Options, Request, available, layby,
+    mount_unavailable, small_levels,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -105,4 +105,46 @@ fn a_device_keeps_its_bytes_and_that_is_said() {
         assert!(is_whole(Path::new(device.path())));
     }
     assert!(link.symlink_metadata().is_ok(), "the link stays");
+}
+
+/// The words of the command that a refusal's hint begins with `begins`, as a person copies them.
+fn advised(refused: &str, begins: &str) -> Vec<String> {
+    let quoted = refused.split('`').find(|part| part.starts_with(begins));
+    let command = quoted.unwrap_or_else(|| panic!("no `{begins}` in {refused}"));
+    command.split(' ').skip(1).map(str::to_owned).collect()
+}
+
+/// Goal: what a refusal advises about the data of a deleted volume works word for word, and touches
+/// no other volume that has its name by now. Method: the refusals of a prefix and of a file in the
+/// way, with the name in use again; their commands as they stand there.
+#[test]
+fn advice_on_deleted_volumes_is_safe_to_follow() {
+    let work = TempDir::new().expect("a temporary folder");
+    let node = Node::start(&work.path().join("node"), &small_levels());
+    let dir = work.path().join("node").display().to_string();
+    let try_words = |words: &[&str]| layby(&[words, &["--dir", &dir]].concat());
+    let place = |name: &str| format!("file://{}/{name}", work.path().display());
+    let create = ["volume", "create", "maps", "--size", "4MiB", "--path"];
+    for follow in ["layby volume delete", "layby volume undelete"] {
+        let [old, new] = ["old", "new"].map(|part| place(&format!("{part}{}", follow.len())));
+        node.layby(&[&create[..], &[&old]].concat());
+        node.layby(&["volume", "delete", "maps", "--data", "delete"]);
+        node.layby(&[&create[..], &[&new]].concat());
+        let words = ["volume", "create", "other", "--size", "4MiB", "--path", &old];
+        let refused = try_words(&words);
+        let advised = advised(&refused.stderr, follow);
+        let advised: Vec<&str> = advised.iter().map(String::as_str).collect();
+        node.layby(&advised);
+        let shown = node.layby(&["volume", "show", "maps", "--json"]);
+        assert!(shown.contains(&new), "{follow}: the volume of now is {shown}");
+        if follow.contains("undelete") {
+            assert!(node.layby(&["volume", "show", "NEW_NAME"]).contains(&old));
+        }
+        node.layby(&["volume", "delete", "maps", "--data", "now"]);
+    }
+    node.layby(&["volume", "create", "a", "--size", "4MiB"]);
+    node.layby(&["volume", "delete", "a"]);
+    let refused = try_words(&["volume", "create", "a", "--size", "4MiB"]);
+    let advised = advised(&refused.stderr, "--path ");
+    node.layby(&["volume", "create", "a", "--path", &advised[0]]);
 }

@@ -40,9 +40,13 @@ pub(super) fn place(
             .hint("name a file or a block device that this user may open, or none")
     })?;
     if config.path.is_none() && existing.is_some() && !is_begun {
-        let cause = format!("`{}` exists already, from a volume that was deleted", path.display());
-        let hint = "adopt the file with --path, move it away, or choose another name";
-        return Err(refused(ReportKind::InUse, cause, hint));
+        let path = absolute(&path);
+        let path = path.display();
+        let cause =
+            format!("`{path}` exists already; a deleted volume of this name leaves its data there");
+        let hint =
+            format!("adopt the file with `--path {path}`, move it away, or choose another name");
+        return Err(refused(ReportKind::InUse, cause, &hint));
     }
     if let Some(other) = user_of(view, dir, &path) {
         let cause = format!("`{}` is used by {other}", path.display());
@@ -98,15 +102,24 @@ fn place_in_store(
     if let Some(deleted) = view.catalog.deleted.iter().find(is_there) {
         let (store, name) = (store.display(), &deleted.name);
         let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
-        let hint = "`layby volume undelete` brings it back, `layby volume delete --data now` \
-                    removes them; or choose another prefix";
-        return Err(refused(ReportKind::InUse, cause, hint));
+        return Err(refused(ReportKind::InUse, cause, &hint_deleted(view, deleted)));
     }
     let Some(Size(length)) = size else {
         let cause = "a volume in an object store has no length of its own yet".to_owned();
         return Err(refused(ReportKind::Invalid, cause, HINT_SIZE));
     };
     Ok((store.to_owned(), length))
+}
+
+/// What to do with a deleted volume whose objects are in the way. Its number is named, since another
+/// volume may have its name by now, which would be deleted in its place.
+fn hint_deleted(view: &View, deleted: &DeletedRecord) -> String {
+    let (name, number) = (&deleted.name, deleted.record.id);
+    let renamed = if view.catalog.volumes.contains_key(name) { " --as NEW_NAME" } else { "" };
+    format!(
+        "`layby volume undelete {name} --number {number}{renamed}` brings it back, `layby volume \
+         delete {name} --data now --number {number}` removes them; or choose another prefix"
+    )
 }
 
 const HINT_SIZE: &str = "add --size, for a new volume; or --take, for one that is there";
