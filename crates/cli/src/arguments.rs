@@ -120,7 +120,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8)
           .range(i64::from(SHARDS_MIN)..=i64::from(SHARDS_MAX)))]
     pub(crate) shards: Option<u8>,
-    /// On a node's first start, give up what its levels' files and devices hold
+    /// Give up what the levels' files and devices hold: on a node's first start, or where a level
+    /// is lost and no volume waits for it; else it is refused
     #[arg(long)]
     pub(crate) format: bool,
     /// How the data path talks to the kernel
@@ -480,7 +481,8 @@ pub(crate) struct VolumeSetArguments {
     /// Its new class
     #[arg(short, long, value_name = "NAME")]
     pub(crate) class: Option<Name>,
-    /// Whether new clients cannot write
+    /// Whether clients cannot write, those that are connected included; where it ends, a client
+    /// that connected meanwhile has to connect again
     #[arg(long, value_name = "BOOL")]
     pub(crate) read_only: Option<bool>,
     /// Who may use it from now on, instead of who might before (can be repeated)

@@ -116,6 +116,9 @@ pub(super) fn what_if(sizing: &SizingAnswer, output: &mut Output) -> Result<(), 
             ]);
         }
     }
+    if table.row_count() == 0 {
+        return output.line("nothing to predict: no volume was read enough in these periods");
+    }
     output.line(&table.to_string())
 }
 

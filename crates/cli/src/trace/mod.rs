@@ -119,8 +119,7 @@ pub(crate) struct SourceArguments {
     /// All of it, where it is read twice and was none that can be.
     #[arg(skip)]
     kept: OnceLock<File>,
-    /// Its format [default: told by name and contents]
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", help = format_help())]
     format: Option<Format>,
     /// Leave out requests that are wrong, and count them
     #[arg(long)]
@@ -237,6 +236,11 @@ fn progress_bar(steps: u64, output: &Output) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(steps), target);
     let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// The formats by name, as they are taken.
+fn format_help() -> String {
+    format!("Its format: {} [default: told by name and contents]", Format::list())
 }
 
 /// The report of a trace that cannot be read.
