@@ -140,7 +140,7 @@ impl MrcAnswer {
         arguments: &MrcArguments,
         trace: &Trace,
         references: &References,
-        measured: Vec<Measured>,
+        measured: &[Measured],
         took: Duration,
     ) -> Option<Self> {
         let counted = Counted::from(arguments.counted);

@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
     }
     bar.finish_and_clear();
     let took = start.elapsed();
-    let answer = MrcAnswer::new(arguments, &trace, &references, volumes.measured(), took)
+    let answer = MrcAnswer::new(arguments, &trace, &references, &volumes.measured(), took)
         .ok_or_else(|| {
             let kinds = arguments.counted.kinds();
             nothing_to_count(&arguments.source, "there is no curve of", kinds)
