@@ -266,9 +266,9 @@ mod tests {
         assert_eq!(change(0.5), "2.0 times longer");
     }
 
-    /// Goal: the last lines say what the critical services gain and what the others pay, each by its
-    /// own latencies. Method: phases in which the one side is faster by four, and the other slower by
-    /// two; a class that sends nothing.
+    /// Goal: the last lines say what the critical services gain and what the others pay, each by
+    /// its own latencies. Method: phases in which one side is faster by four and the other slower
+    /// by two; a class that sends nothing.
     #[test]
     fn both_sides_are_named() {
         let phase = |critical: u64, normal: u64| {

@@ -111,8 +111,8 @@ fn place_in_store(
     Ok((store.to_owned(), length))
 }
 
-/// What to do with a deleted volume whose objects are in the way. Its number is named, since another
-/// volume may have its name by now, which would be deleted in its place.
+/// What to do with a deleted volume whose objects are in the way. Its number is named, since
+/// another volume may have its name by now, which would be deleted in its place.
 fn hint_deleted(view: &View, deleted: &DeletedRecord) -> String {
     let (name, number) = (&deleted.name, deleted.record.id);
     let renamed = if view.catalog.volumes.contains_key(name) { " --as NEW_NAME" } else { "" };

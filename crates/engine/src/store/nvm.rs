@@ -77,8 +77,8 @@ pub enum SyncScope {
 /// Running totals, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvmCounters {
-    /// Bytes written: data, headers with their copies, marks. Where a sync writes them, whole pages,
-    /// each once per sync.
+    /// Bytes written: data, headers with their copies, marks. Where a sync writes them, whole
+    /// pages, each once per sync.
     pub bytes_written: u64,
     /// Syncs of the mapping's disk.
     pub syncs: u64,

@@ -169,8 +169,8 @@ fn damaged_files() {
 }
 
 /// Goal: damage behind a Zstandard file's magic number counts as damage, and no other sort of
-/// failure. Method: a bit of a sound file flipped, or bytes behind its end, with many seeds; the one
-/// bit of a frame that means nothing changes no record.
+/// failure. Method: a bit of a sound file flipped, or bytes behind its end, with many seeds; the
+/// one bit of a frame that means nothing changes no record.
 #[test]
 fn damaged_frames_are_damage() {
     let dir = tempfile::tempdir().expect("a temporary directory");
