@@ -209,7 +209,13 @@ pub(crate) fn log_seeds() -> Vec<(String, Vec<u8>)> {
         encode(&mut page);
         page
     };
-    let segment = SegmentHeader { instance: INSTANCE, index: INDEX, stream: 1, generation: SEQ };
+    let segment = SegmentHeader {
+        instance: INSTANCE,
+        index: INDEX,
+        stream: 1,
+        generation: SEQ,
+        is_anew: false,
+    };
     pages.push(("segment", 1, encoded(&|page| segment.encode(page))));
     pages.push(("batch", 2, encoded(&|page| batch_page(page, key))));
     let entry = CheckpointEntry {

@@ -26,11 +26,12 @@ use super::log_layout::{
 };
 use super::log_read::Reads;
 use super::log_retire::Retiring;
+use super::log_tokens::Purpose;
 use super::table::Map;
 use super::{
     CorruptInfo, STREAMS, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, Stream, Ticket,
 };
-use crate::io::{Buffer, DiskId, Io, IoDone, Token};
+use crate::io::{Buffer, DiskId, Io, IoDone};
 use layby_cache::Cleaned;
 use layby_cache::cleaning::{Lifespans, Limits, Segments};
 use layby_cache::schedule::Rank;
@@ -281,34 +282,6 @@ pub struct LogStore {
     /// The last batch failed, with this.
     pub(super) failing: Option<ErrorKind>,
 }
-
-/// What a token of the log is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Batch,
-    Read,
-    Sync,
-    Clean,
-    Chunk,
-    Trailer,
-    Test,
-    Discard,
-    Void,
-}
-
-const PURPOSES: [Purpose; 9] = [
-    Purpose::Batch,
-    Purpose::Read,
-    Purpose::Sync,
-    Purpose::Clean,
-    Purpose::Chunk,
-    Purpose::Trailer,
-    Purpose::Test,
-    Purpose::Discard,
-    Purpose::Void,
-];
-const TAG_SHIFT: u32 = 56;
-const PURPOSE_SHIFT: u32 = 52;
 
 impl LogStore {
     /// Makes an empty log in the region: superblock and void checkpoints, durable when done.
@@ -606,6 +579,7 @@ impl LogStore {
             Purpose::Test => super::log_retire::on_io(self, io, payload, done),
             Purpose::Discard => super::log_discard::on_io(self, io, payload, &done),
             Purpose::Void => super::log_void::on_io(self, io, done),
+            Purpose::Header => super::log_headers::on_io(self, io, done),
         }
         self.pump(io);
     }
@@ -683,18 +657,6 @@ impl LogStore {
 }
 
 impl LogStore {
-    pub(super) fn token(&self, purpose: Purpose, payload: u64) -> Token {
-        assert!(payload < 1 << PURPOSE_SHIFT, "the payload fits below the purpose");
-        let tag = u64::from(self.config.token_tag) << TAG_SHIFT;
-        Token(tag | (purpose as u64) << PURPOSE_SHIFT | payload)
-    }
-
-    fn unpack(&self, token: Token) -> (Purpose, u64) {
-        assert_eq!(token.0 >> TAG_SHIFT, u64::from(self.config.token_tag), "a token of this log");
-        let purpose = PURPOSES[(token.0 >> PURPOSE_SHIFT & 15) as usize];
-        (purpose, token.0 & ((1 << PURPOSE_SHIFT) - 1))
-    }
-
     /// The byte on the disk of a block of the region.
     pub(super) fn offset_of(&self, block: u32) -> u64 {
         self.config.region.base + u64::from(block) * u64::from(self.geometry.block_bytes)

@@ -9,12 +9,12 @@
 //! Cost: data is copied once into the queue and once into the batch. Not for: reading.
 
 use super::log::{
-    Flight, LogStore, Place, Purpose, Queued, SegmentState, StreamState, SyncFor, SyncWaiter,
-    UNSYNCED_MAX,
+    Flight, LogStore, Place, Queued, SegmentState, StreamState, SyncFor, SyncWaiter, UNSYNCED_MAX,
 };
 use super::log_layout::{
     BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader, copy_of, put_copy,
 };
+use super::log_tokens::Purpose;
 use super::log_void;
 use super::{SlotInfo, StoreEvent, Stream, Ticket};
 use crate::io::{Io, IoDone, IoError, IoOperation, OperationKind};
@@ -322,8 +322,8 @@ impl LogStore {
         if fresh {
             let (page, behind) = rest.split_at_mut(block);
             page.fill(0);
-            let (instance, stream) = (self.instance, stream as u32);
-            SegmentHeader { instance, index: name.segment, stream, generation }.encode(page);
+            let (instance, index, stream) = (self.instance, name.segment, stream as u32);
+            SegmentHeader { instance, index, stream, generation, is_anew: false }.encode(page);
             rest = behind;
         }
         let (page, data) = rest.split_at_mut(block);

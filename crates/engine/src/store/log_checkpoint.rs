@@ -20,12 +20,14 @@
 //! Cost: 24 bytes per occupied slot, sequential, and 2 to 3 % for parity; two syncs. Not for: the
 //! peer level, whose headers are its own table.
 
-use super::log::{LogStore, Purpose, SegmentState, StreamState, SyncFor};
+use super::log::{LogStore, SegmentState, StreamState, SyncFor};
 use super::log_geometry::SEGMENT_BYTES_DEFAULT;
+use super::log_headers::Headers;
 use super::log_layout::{
     CHUNK_ENTRIES, CheckpointEntry, NOWHERE, OpenSegment, TRAILER_BLOCKS, Trailer, encode_chunk,
 };
 use super::log_parity::{Sums, pages_of};
+use super::log_tokens::Purpose;
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
 use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind, WriteLife};
 use layby_cache::schedule::Rank;
@@ -74,6 +76,8 @@ pub(super) struct Checkpoint {
     resting_until: Option<Nanos>,
     /// First block and blocks of the write in flight.
     writing: (u32, u32),
+    /// Of segments whose age the newest one shows, and the next one will not.
+    pub(super) headers: Headers,
 }
 
 impl Checkpoint {
@@ -96,10 +100,12 @@ impl Checkpoint {
             is_voiding: false,
             resting_until: None,
             writing: (0, 0),
+            headers: Headers::default(),
         }
     }
     pub(super) fn is_idle(&self) -> bool {
-        self.run.is_none() && !self.is_voiding && !self.wanted && !self.wanted_clean
+        let is_quiet = !self.is_voiding && self.headers.is_idle();
+        self.run.is_none() && is_quiet && !self.wanted && !self.wanted_clean
     }
 }
 
@@ -198,7 +204,8 @@ pub(super) fn wants_step(log: &LogStore) -> bool {
 }
 
 fn may_start(log: &LogStore) -> bool {
-    log.checkpoint.resting_until.is_none() && !log.checkpoint.is_voiding
+    let checkpoint = &log.checkpoint;
+    checkpoint.resting_until.is_none() && !checkpoint.is_voiding && checkpoint.headers.is_idle()
 }
 
 impl LogStore {
@@ -244,6 +251,9 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
             fail(log);
         }
         None if is_due(log) && may_start(log) && log.checkpoint.doubtful.is_some() => void(log, io),
+        None if is_due(log) && may_start(log) && log.checkpoint.headers.are_wanted() => {
+            super::log_headers::write(log, io);
+        }
         None if is_due(log) && may_start(log) => start(log),
         Some(Stage::Serialising(cursor)) => serialise(log, io, cursor, view),
         Some(Stage::Settled) if is_doubtful(log) => fail(log),

@@ -12,9 +12,10 @@
 //! Cost: one segment read and its live blocks written per segment gained.
 
 use super::layout::rebuild;
-use super::log::{LogStore, Origin, Place, Purpose, Queued, Segment, SegmentState};
+use super::log::{LogStore, Origin, Place, Queued, Segment, SegmentState};
 use super::log_geometry::SPARE_BLOCKS_MIN;
 use super::log_layout::{BATCH_MAGIC, BatchHeader, Record};
+use super::log_tokens::Purpose;
 use super::table::Set;
 use super::{CorruptInfo, SlotView, StoreEvent, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind};

@@ -4,17 +4,18 @@
 //! checkpoint, those that are lost may have been, unless the segment is older: it held a live block
 //! when the checkpoint looked at that block's slot, so that it becomes free by a later checkpoint
 //! only, and it was not open when the checkpoint began. That the checkpoint names a block is no
-//! proof of that: the segment may have been opened while the checkpoint was written.
+//! proof of that: the segment may have been opened while the checkpoint was written. Behind a clean
+//! checkpoint there is nothing. An old one's header is written anew, see `log_headers`.
 //! Invariant: a segment that may hold a batch behind the checkpoint is dark: all that has no record
 //! behind it, in either level, is undecided.
 //! Cost: nothing where all headers are sound; else such a segment is read twice.
 //! Not for: segments of which a batch is missed, see `log_mend`.
 
-use super::StoreError;
 use super::layout::SEQ_MAX;
-use super::log_layout::{BatchHeader, CheckpointEntry, Record, generation_of};
+use super::log_layout::{BatchHeader, CheckpointEntry, Record, SegmentHeader, generation_of};
 use super::log_recover::Scan;
 use super::table::{Map, Set};
+use super::{StoreError, Stream};
 use crate::io::Io;
 use layby_types::Seq;
 
@@ -36,7 +37,7 @@ impl Scan<'_> {
     ) -> Result<(), StoreError> {
         for (index, is_unreadable) in dark {
             // Many are a disk that had something else before the log was made.
-            if dark.len() > DARK_MAX && !is_unreadable || self.trailer.clean {
+            if dark.len() > DARK_MAX && !is_unreadable {
                 continue;
             }
             if *is_unreadable {
@@ -63,20 +64,31 @@ impl Scan<'_> {
         missed: &Set<u32>,
     ) -> Result<(), StoreError> {
         let is_newest = newest <= self.trailer.seq.0 && !self.may_lack_checkpoint;
+        // Nothing is written behind a clean one, but by a start whose own checkpoint has failed.
+        let is_last = self.trailer.clean && self.batches.is_empty();
         let dark = core::mem::take(&mut self.dark);
         for index in dark {
             let info = self.corrupt(self.geometry.segment_first(index), "segment header", (0, 0));
-            if is_newest && !missed.contains(&index) && self.is_old(io, index)? {
+            // It is not opened before the next checkpoint, which may not show what this one does.
+            self.scanned.insert(index);
+            if is_newest && !missed.contains(&index) && (self.is_old(io, index)? || is_last) {
                 self.recovered.damaged.push(info);
+                let header = self.headers[index as usize].unwrap_or_else(|| self.anew(index));
+                self.old.push(header);
                 continue;
             }
             self.dark.push(index);
             // What it holds may be newer than all that was found, in the NVM level, too.
             self.damage(info, SEQ_MAX)?;
-            // Nor is it opened before a checkpoint says what is lost: it is the proof of that.
-            self.scanned.insert(index);
         }
         Ok(())
+    }
+
+    /// The header of a segment of which nothing but its age is known.
+    fn anew(&self, index: u32) -> SegmentHeader {
+        let (instance, stream, generation) =
+            (self.instance, Stream::Write as u32, self.trailer.seq);
+        SegmentHeader { instance, index, stream, generation, is_anew: true }
     }
 
     /// Whether a segment was closed when the newest checkpoint began, and held something when that

@@ -11,7 +11,8 @@
 //! Cost: a look-up per segment opened or freed. Not for: segments in which something has failed;
 //! they are tested first.
 
-use super::log::{LogStore, Purpose, SegmentState};
+use super::log::{LogStore, SegmentState};
+use super::log_tokens::Purpose;
 use crate::control::DiscardStats;
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::discards::{DiscardLimits, Discards};

@@ -59,6 +59,8 @@ const ORDINAL_AT: usize = 52;
 const BASE_AT: usize = META_CRC_AT - 16;
 const PREVIOUS_AT: usize = META_CRC_AT - 8;
 const _: () = assert!(RETIRED_LIST_AT + 4 * RETIRED_MAX <= BASE_AT, "a trailer is one page");
+/// Where a segment's header says that it was written anew.
+const ANEW_AT: usize = 32;
 /// Where no block is.
 pub const NOWHERE: u32 = u32::MAX;
 
@@ -73,6 +75,9 @@ pub struct SegmentHeader {
     pub stream: u32,
     /// The seq at which it was opened; its batches repeat it.
     pub generation: Seq,
+    /// Written anew by a start that could not read it: the generation is the seq of the checkpoint
+    /// that showed the segment to be older, and its batches have another one.
+    pub is_anew: bool,
 }
 
 impl SegmentHeader {
@@ -83,6 +88,7 @@ impl SegmentHeader {
         put_u32(page, 16, self.index);
         put_u32(page, 20, self.stream);
         put_u64(page, 24, self.generation.0);
+        put_u32(page, ANEW_AT, self.is_anew.into());
         seal_page(page);
     }
 
@@ -95,6 +101,7 @@ impl SegmentHeader {
             index: get_u32(page, 16),
             stream: get_u32(page, 20),
             generation: Seq(get_u64(page, 24)),
+            is_anew: get_u32(page, ANEW_AT) != 0,
         };
         let sound = get_u64(page, 0) == SEGMENT_MAGIC
             && stored == computed
@@ -193,7 +200,7 @@ impl BatchHeader {
     #[must_use]
     pub fn segment_header(&self, index: u32) -> SegmentHeader {
         let (stream, generation) = (self.stream, Seq(self.generation));
-        SegmentHeader { instance: self.instance, index, stream, generation }
+        SegmentHeader { instance: self.instance, index, stream, generation, is_anew: false }
     }
 
     /// Serialises into a page whose entries, and copy of the batch before, are already there.

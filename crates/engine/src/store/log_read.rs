@@ -5,8 +5,9 @@
 //! Invariant: bytes that do not match the checksum kept in memory never leave this file.
 //! Cost: one table entry per call; one copy where a call needs several runs.
 
-use super::log::{LogStore, Place, Purpose};
+use super::log::{LogStore, Place};
 use super::log_layout::NOWHERE;
+use super::log_tokens::Purpose;
 use super::table::Map;
 use super::{CorruptInfo, ReadFailure, StoreEvent, Ticket};
 use crate::io::{Buffer, Io, IoDone, IoError, IoOperation, OperationKind};

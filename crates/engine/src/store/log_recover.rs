@@ -16,6 +16,7 @@ use super::log_checkpoint::Checkpoint;
 use super::log_config::LogConfig;
 use super::log_discard::Freed;
 use super::log_geometry::LogGeometry;
+use super::log_headers::Headers;
 use super::log_layout::{
     BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, Record, SEGMENT_MAGIC,
     SegmentHeader, TRAILER_BLOCKS, Trailer, copied_place, generation_of,
@@ -89,6 +90,8 @@ pub(super) struct Scan<'a> {
     pub(super) headless: Vec<u32>,
     /// Segments of which nothing says whether they hold batches.
     pub(super) dark: Vec<u32>,
+    /// Headers that are to be written anew: their segments are old.
+    pub(super) old: Vec<SegmentHeader>,
     /// Those, and others whose first blocks cannot be read: to be rewritten once they are free.
     pub(super) unread: Vec<u32>,
     pub(super) scanned: Set<u32>,
@@ -205,6 +208,7 @@ pub(super) struct Parts {
     scanned: Set<u32>,
     named: Set<u32>,
     unread: Vec<u32>,
+    old: Vec<SegmentHeader>,
 }
 
 impl<'a> Scan<'a> {
@@ -246,6 +250,7 @@ impl<'a> Scan<'a> {
             headers: Vec::new(),
             headless: Vec::new(),
             dark: Vec::new(),
+            old: Vec::new(),
             unread: Vec::new(),
             scanned: Set::default(),
             breaks: Map::default(),
@@ -299,14 +304,25 @@ impl<'a> Scan<'a> {
         self.headers = vec![None; count as usize];
         // Of retired ones nothing is there, and it may not be readable.
         let is_used = |index: &u32| self.trailer.retired.binary_search(index).is_err();
-        let mut lost = Vec::new();
+        let (mut lost, mut anew) = (Vec::new(), Set::default());
         let used = (0..count).filter(is_used).collect::<Vec<_>>();
         self.read_pages(io, 0, &used, &mut |scan, index, page| {
             // One that lost a sector is not named as damaged: power loss may have cut it short,
             // together with a first batch that was found all the same.
             let decode = |page: &[u8]| SegmentHeader::decode(page, scan.instance, index);
             let header = decode_or_rebuild(page, SEGMENT_MAGIC, decode);
-            scan.headers[index as usize] = header.map(|(header, _)| header);
+            let header = header.map(|(header, _)| header);
+            // The checkpoint that it rests on is not there any more.
+            let rests = |it: &SegmentHeader| it.is_anew && it.generation > scan.trailer.seq;
+            if header.as_ref().is_some_and(rests) {
+                anew.insert(index);
+                lost.push(index);
+                return;
+            }
+            if header.is_some_and(|it| it.is_anew) {
+                scan.unread.push(index);
+            }
+            scan.headers[index as usize] = header;
             if header.is_none() && page.iter().any(|byte| *byte != 0) {
                 lost.push(index);
             }
@@ -322,7 +338,7 @@ impl<'a> Scan<'a> {
                     scan.headers[index as usize] = Some(first.segment_header(index));
                     scan.headless.push(index);
                 }
-                None => dark.push((index, has_unreadable(page))),
+                None => dark.push((index, has_unreadable(page) || anew.contains(&index))),
             }
         })?;
         self.read_dark(io, &dark)
@@ -621,6 +637,7 @@ impl<'a> Scan<'a> {
             headers: self.headers,
             scanned: self.scanned,
             unread: self.unread,
+            old: self.old,
         }
     }
 }
@@ -713,6 +730,7 @@ impl LogStore {
     /// Finds out which segments may be opened: those that the checkpoint, had it just completed,
     /// would free. Others without live blocks wait for the next one.
     fn sort_segments(&mut self, parts: &Parts) {
+        self.checkpoint.headers = Headers::new(parts.old.clone());
         // Else each start would find the same until they are opened by chance.
         parts.unread.iter().for_each(|index| self.segments[*index as usize].is_marked = true);
         for index in 0..self.geometry.segment_count {
@@ -723,6 +741,7 @@ impl LogStore {
                 segment.state = SegmentState::Retired;
             } else if segment.live == 0 && !used {
                 segment.state = SegmentState::Free;
+                self.retiring.has_marked |= segment.is_marked;
                 self.free_segments.push_back(index);
             } else {
                 self.retire_if_empty(index);

@@ -2,18 +2,19 @@
 //!
 //! How: a failed write, a block that does not match its checksum, and a segment that cleaning or a
 //! start cannot read mark their segment. A marked one that holds nothing any more is not opened but
-//! tested: written with zeros and read back. It passes and is free, or it fails; then it is tried
-//! once more after a batch elsewhere has gone well, and retired when it fails again and one has
-//! gone well since, so that a device that fails as a whole retires nothing. Where suspects are all
-//! that could give room, none can go well: then they are tested in turn, and what waits for room
-//! hears of each failure. Checkpoints remember what is retired.
+//! tested: written with zeros, its header last, and read back. It passes and is free, or it fails;
+//! then it is tried once more after a batch elsewhere has gone well, and retired when it fails
+//! again and one has gone well since, so that a device that fails as a whole retires nothing. Where
+//! suspects are all that could give room, none can go well: then they are tested in turn, and what
+//! waits for room hears of each failure. Checkpoints remember what is retired.
 //! Invariant: a segment that is tested or retired holds nothing that anybody could ask for.
 //! Cost: a segment written and read per test. Not for: blocks in a failing segment; the cache drops
 //! clean ones when it meets them, and dirty ones go home or stay.
 
 use super::StoreEvent;
-use super::log::{LogStore, Purpose, SegmentState};
+use super::log::{LogStore, SegmentState};
 use super::log_layout::{NOWHERE, RETIRED_MAX};
+use super::log_tokens::Purpose;
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::{ErrorKind, Nanos};
@@ -21,6 +22,11 @@ use std::collections::VecDeque;
 
 /// Tests that a segment fails until it is retired.
 const TESTS_MAX: u8 = 2;
+/// The parts of a test, in order, as its tokens say: all but the header is written, then that, and
+/// all is read.
+const BODY: u64 = 0;
+const HEADER: u64 = 1;
+const READ: u64 = 2;
 /// How long tests rest after a failed one.
 const REST: Nanos = Nanos::from_millis(100);
 
@@ -229,10 +235,19 @@ fn test(log: &mut LogStore, io: &mut dyn Io) {
     let segment = &log.segments[index as usize];
     assert!(segment.live == 0 && segment.pins == 0, "a suspect holds nothing");
     log.retiring.is_testing = true;
-    let buffer = log.zeroed(io, log.geometry.segment_blocks as usize);
+    // The header last: where power loss tears it, the block behind says that it is no loss.
+    clear(log, io, index, BODY);
+}
+
+/// Writes zeros over a segment, by such a part.
+fn clear(log: &mut LogStore, io: &mut dyn Io, index: u32, part: u64) {
+    let first = log.geometry.segment_first(index);
+    let (at, blocks) =
+        if part == BODY { (first + 1, log.geometry.segment_blocks - 1) } else { (first, 1) };
+    let buffer = log.zeroed(io, blocks as usize);
     log.counters.bytes_written += buffer.len() as u64;
-    let (disk, offset) = (log.config.region.disk, log.offset_of(log.geometry.segment_first(index)));
-    let token = log.token(Purpose::Test, 0);
+    let (disk, offset) = (log.config.region.disk, log.offset_of(at));
+    let token = log.token(Purpose::Test, part);
     submit(io, |io| io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true }));
 }
 
@@ -243,7 +258,7 @@ fn submit(io: &mut dyn Io, what: impl FnOnce(&mut dyn Io)) {
     io.set_rank(rank);
 }
 
-/// Takes the end of a test's write, with `payload` 0, or of its read.
+/// Takes the end of a part of a test.
 pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoDone) {
     let index = *log.retiring.suspects.front().expect("a test is of the first suspect");
     let is_ok = done.result.is_ok();
@@ -251,11 +266,14 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
     if let Some(buffer) = done.buffer {
         io.recycle(buffer);
     }
-    if is_ok && payload == 0 {
+    if is_ok && payload == BODY {
+        return clear(log, io, index, HEADER);
+    }
+    if is_ok && payload == HEADER {
         let length = log.geometry.segment_blocks * log.geometry.block_bytes;
         let buffer = io.buffer(length as usize);
         let offset = log.offset_of(log.geometry.segment_first(index));
-        let (disk, token) = (log.config.region.disk, log.token(Purpose::Test, 1));
+        let (disk, token) = (log.config.region.disk, log.token(Purpose::Test, READ));
         return submit(io, |io| io.submit(token, IoOperation::Read { disk, offset, buffer }));
     }
     log.retiring.is_testing = false;

@@ -10,9 +10,10 @@
 //! Cost: nothing, unless a write fails.
 
 use super::Stream;
-use super::log::{Flight, LogStore, Purpose, SegmentState};
+use super::log::{Flight, LogStore, SegmentState};
 use super::log_batch::kind_of;
 use super::log_layout::{BatchName, Trailer};
+use super::log_tokens::Purpose;
 use crate::io::{Io, IoDone, IoOperation, OperationKind, Token};
 use layby_types::planted::{Plant, is_planted};
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! Cleaning under the least favourable writes: a full level, one block per batch.
 
-use super::log::Purpose;
 use super::log_clean::{STEP, STEP_COPY};
 use super::log_layout::Record;
+use super::log_tokens::Purpose;
 use super::tests_both::for_each_seed;
 use super::tests_log::TAG;
 use super::{
