@@ -381,13 +381,13 @@ impl LogStore {
             (None, Ok(_)) if flight.is_doubtful => Some((ErrorKind::Retry, tried)),
             (None, Ok(_)) => None,
             (None, Err(error)) => Some((kind_of(error), tried)),
-            (Some((kind, _)), Ok(_)) => Some((kind, log_void::TRIES_MAX)),
-            (Some((kind, tries)), Err(_)) => Some((kind, tries + 1)),
+            (Some((kind, _)), Ok(_)) if !flight.is_doubtful => Some((kind, log_void::TRIES_MAX)),
+            (Some((kind, tries)), _) => Some((kind, tries + 1)),
         };
         if flight.failed.is_some_and(|(_, tries)| tries < log_void::TRIES_MAX) {
             return log_void::overwrite(self, io, stream, flight);
         }
-        log_void::settle(self, &flight, done.result.is_ok());
+        log_void::settle(self, &flight, done.result.is_ok() && !flight.is_doubtful);
         let state = &mut self.streams[index];
         let ended = flight.records.len() - flight.forgets;
         state.ended_total += ended as u64;
@@ -677,8 +677,10 @@ impl LogStore {
             || !self.sync.written.is_empty()
             || self.streams.iter().any(is_volatile);
         for flight in self.streams.iter_mut().filter_map(|stream| stream.flight.as_mut()) {
-            flight.is_doubtful |= flight.durable;
+            flight.is_doubtful |= flight.durable || flight.failed.is_some();
         }
+        self.voids.on_sync_failed();
+        self.retiring.on_sync_failed();
     }
 
     fn end_syncs(&mut self, waiters: &[SyncFor], result: Result<(), ErrorKind>) {

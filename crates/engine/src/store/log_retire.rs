@@ -43,6 +43,8 @@ pub(super) struct Retiring {
     failures: u8,
     failed_at: u64,
     has_failed: bool,
+    /// A sync has failed during the test: the device may have dropped its zeros.
+    is_doubtful: bool,
     resting_until: Option<Nanos>,
     /// Batches ended well.
     pub(super) batches_well: u64,
@@ -60,6 +62,11 @@ impl Retiring {
 
     pub(super) fn is_idle(&self) -> bool {
         !self.is_testing
+    }
+
+    /// A sync has failed: the test that goes on shows nothing.
+    pub(super) fn on_sync_failed(&mut self) {
+        self.is_doubtful = self.is_testing;
     }
 
     /// No segment may come back into use by a test.
@@ -234,7 +241,7 @@ fn test(log: &mut LogStore, io: &mut dyn Io) {
     let index = *log.retiring.suspects.front().expect("a suspect is there to be tested");
     let segment = &log.segments[index as usize];
     assert!(segment.live == 0 && segment.pins == 0, "a suspect holds nothing");
-    log.retiring.is_testing = true;
+    (log.retiring.is_testing, log.retiring.is_doubtful) = (true, false);
     // The header last: where power loss tears it, the block behind says that it is no loss.
     clear(log, io, index, BODY);
 }
@@ -277,12 +284,15 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
         return submit(io, |io| io.submit(token, IoOperation::Read { disk, offset, buffer }));
     }
     log.retiring.is_testing = false;
-    if is_ok && is_zero {
+    let is_passed = is_ok && is_zero;
+    if is_passed && !log.retiring.is_doubtful {
         return pass(log, io, index);
     }
-    log.retiring.failures += 1;
-    log.retiring.failed_at = log.retiring.batches_well;
     log.retiring.has_failed = true;
+    if !is_passed {
+        log.retiring.failures += 1;
+        log.retiring.failed_at = log.retiring.batches_well;
+    }
     if is_short(log) {
         log.refuse_stranded(ErrorKind::Full);
     }

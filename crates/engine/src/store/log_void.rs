@@ -6,6 +6,7 @@
 //! ends with an error if that fails. It is forgotten, too, when a batch is written in its place,
 //! and when a checkpoint is complete that began after the batch had left its segment, for a start
 //! no longer reads there.
+//! An end beside a failed sync is none: the device may have dropped the zeros.
 //! Invariant: no caller's sync ends well while a start could find a batch that was refused.
 //! Cost: nothing, unless a write fails.
 
@@ -15,6 +16,7 @@ use super::log_batch::kind_of;
 use super::log_layout::{BatchName, Trailer};
 use super::log_tokens::Purpose;
 use crate::io::{Io, IoDone, IoOperation, OperationKind, Token};
+use layby_types::ErrorKind;
 use layby_types::planted::{Plant, is_planted};
 use std::collections::VecDeque;
 
@@ -40,11 +42,20 @@ struct Try {
     location: u32,
     /// The segment was free; nothing takes it meanwhile.
     was_free: bool,
+    /// A sync has failed meanwhile: the device may have dropped the zeros.
+    is_doubtful: bool,
 }
 
 impl Voids {
     pub(super) fn is_idle(&self) -> bool {
         self.trying.is_none()
+    }
+
+    /// A sync has failed: no later one says whether what is being overwritten is so durably.
+    pub(super) fn on_sync_failed(&mut self) {
+        if let Some(attempt) = &mut self.trying {
+            attempt.is_doubtful = true;
+        }
     }
 
     /// Whether no caller's sync may end well.
@@ -54,7 +65,8 @@ impl Voids {
 }
 
 /// Overwrites the header of a failed batch in flight.
-pub(super) fn overwrite(log: &mut LogStore, io: &mut dyn Io, stream: Stream, flight: Flight) {
+pub(super) fn overwrite(log: &mut LogStore, io: &mut dyn Io, stream: Stream, mut flight: Flight) {
+    flight.is_doubtful = false;
     let token = log.token(Purpose::Batch, stream as u64);
     submit(log, io, flight.data_first - 1, token);
     log.streams[stream as usize].flight = Some(flight);
@@ -100,7 +112,7 @@ pub(super) fn retry(log: &mut LogStore, io: &mut dyn Io) -> bool {
     let position = log.free_segments.iter().position(|index| *index == name.segment);
     position.map(|position| log.free_segments.remove(position));
     log.segments[name.segment as usize].pins += 1;
-    log.voids.trying = Some(Try { location, was_free: position.is_some() });
+    log.voids.trying = Some(Try { location, was_free: position.is_some(), is_doubtful: false });
     let token = log.token(Purpose::Void, 0);
     submit(log, io, location, token);
     true
@@ -116,7 +128,8 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     if let Some(buffer) = done.buffer {
         io.recycle(buffer);
     }
-    let Try { location, was_free } = log.voids.trying.take().expect("an end belongs to a try");
+    let attempt = log.voids.trying.take().expect("an end belongs to a try");
+    let Try { location, was_free, is_doubtful } = attempt;
     log.note_end(OperationKind::Write, (location, 1), done.result);
     let segment = log.geometry.segment_of(location).expect("a batch lies in a segment");
     log.segments[segment as usize].pins -= 1;
@@ -124,6 +137,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
         log.free_segments.push_back(segment);
     }
     match done.result {
+        Ok(_) if is_doubtful => log.refuse_syncs(ErrorKind::Retry),
         Ok(_) => log.voids.refused.retain(|refused| refused.location != location),
         Err(error) => log.refuse_syncs(kind_of(error)),
     }

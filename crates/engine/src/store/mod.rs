@@ -93,6 +93,8 @@ mod tests_ranks;
 #[cfg(test)]
 mod tests_retire;
 #[cfg(test)]
+mod tests_voids;
+#[cfg(test)]
 mod tests_world;
 
 pub use failures::DeviceFailure;

@@ -17,7 +17,13 @@ fn strict(disk: DiskId) -> super::LogConfig {
 }
 
 /// Appends block `index` with every byte `byte` and waits for the end.
-fn put(io: &mut SimIo, log: &mut LogStore, index: u32, byte: u8, durable: bool) -> StoreEvent {
+pub(super) fn put(
+    io: &mut SimIo,
+    log: &mut LogStore,
+    index: u32,
+    byte: u8,
+    durable: bool,
+) -> StoreEvent {
     let entry = AppendEntry { slot: Slot(index), key: key(index.into()), dirty: true };
     let ticket = Ticket(1000 + u64::from(byte));
     log.append(io, ticket, Stream::Write, &[entry], &content(byte), durable);
@@ -25,7 +31,7 @@ fn put(io: &mut SimIo, log: &mut LogStore, index: u32, byte: u8, durable: bool) 
     events.pop().expect("an append ends with an event")
 }
 
-fn stored(event: &StoreEvent) -> Result<(), ErrorKind> {
+pub(super) fn stored(event: &StoreEvent) -> Result<(), ErrorKind> {
     let StoreEvent::Stored { result, .. } = event else { panic!("{event:?}") };
     *result
 }
