@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,14 +45,7 @@ impl DirectoryLock {
                 .state("nothing was changed")
                 .hint("use a directory that the node's user may write to")
         };
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-            .open(&path)
-            .map_err(refused)?;
+        let mut file = open(dir, &path).map_err(refused)?;
         let mut looks = 0;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -84,6 +77,31 @@ impl DirectoryLock {
     #[must_use]
     pub fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.file)
+    }
+}
+
+/// Opens the lock's file, or makes it. One that root makes, for a check as well, belongs to the
+/// owner of the directory, whose node is to open it.
+fn open(dir: &Path, path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    options.read(true).write(true).custom_flags(no_link);
+    match options.open(path) {
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match options.clone().create_new(true).open(path) {
+        // Another process was quicker.
+        Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists => options.open(path),
+        Ok(made) => {
+            let owner = std::fs::metadata(dir)?;
+            if made.metadata()?.uid() != owner.uid() {
+                // Only root may, and no other process leaves a file that its user cannot open.
+                let _ = fchown(&made, Some(owner.uid()), Some(owner.gid()));
+            }
+            Ok(made)
+        }
+        refused => refused,
     }
 }
 
@@ -127,6 +145,31 @@ mod tests {
         assert!(report.cause.contains(&std::process::id().to_string()), "{report}");
         drop(first);
         DirectoryLock::take(dir.path()).expect("nobody holds it any more");
+    }
+
+    /// Goal: a check that root runs on another user's directory leaves it a lock that its user can
+    /// open. Method: a directory of another user without a lock, as far as this process may make
+    /// one; a lock that is there keeps its owner.
+    #[test]
+    fn a_new_lock_has_the_owner_of_its_directory() {
+        use std::os::unix::fs::chown;
+        const OTHER: u32 = 12_345;
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let own = std::fs::metadata(dir.path()).expect("it is there").uid();
+        let is_root = chown(dir.path(), Some(OTHER), Some(OTHER)).is_ok();
+        let path = dir.path().join("lock");
+        let owner = || {
+            drop(DirectoryLock::take(dir.path()).expect("no other process has it"));
+            let about = std::fs::metadata(&path).expect("it was made");
+            (about.uid(), about.gid())
+        };
+        let expected = if is_root { OTHER } else { own };
+        assert_eq!(owner().0, expected);
+        if is_root {
+            assert_eq!(owner(), (OTHER, OTHER));
+            chown(&path, Some(own), None).expect("this process may");
+            assert_eq!(owner().0, own, "it was there");
+        }
     }
 
     /// Goal: the lock's file is the directory's own; what a link in its place names is not written.
