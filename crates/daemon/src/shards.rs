@@ -183,6 +183,14 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             let (kind, hint) = level_remedy(error);
             (kind, untouched, hint)
         }
+        // Not in use: a service manager is to start the node again.
+        StartError::LevelDisk { error, .. } if error.is_gone => (
+            ReportKind::Failure,
+            untouched,
+            "start the node again: no process is seen that has it locked, and the lock of one that \
+             was killed goes when the kernel has ended its I/O; a node in another container is not \
+             seen, and is to be stopped first",
+        ),
         StartError::LevelDisk { error, .. } if error.kind == ErrorKind::Retry => (
             ReportKind::InUse,
             untouched,
@@ -405,6 +413,16 @@ mod tests {
             StoreError::OtherNode { disk: disk(), offset: 0, stored: [1; 16], expected: [2; 16] };
         let blank = StoreError::NotFormatted { disk: disk(), offset: 0, stored: 0, expected: 1 };
         let old = StoreError::Version { disk: disk(), offset: 0, stored: 9, expected: 1 };
+        let locked = |is_gone| StartError::LevelDisk {
+            name: "ssd".into(),
+            error: layby_engine::io::OpenError {
+                kind: ErrorKind::Retry,
+                path: "x".into(),
+                step: "lock",
+                errno: rustix::io::Errno::AGAIN.raw_os_error(),
+                is_gone,
+            },
+        };
         let short = StartError::HomeShort {
             volume: VolumeId(3),
             path: "home".into(),
@@ -415,6 +433,9 @@ mod tests {
             (level(other), ReportKind::Corrupt, "level `ssd`"),
             (level(blank), ReportKind::Corrupt, "level `ssd`"),
             (level(old), ReportKind::Invalid, "level `ssd`"),
+            (locked(false), ReportKind::InUse, "level `ssd`"),
+            // A service manager starts the node again.
+            (locked(true), ReportKind::Failure, "level `ssd`"),
             (short, ReportKind::Corrupt, "volume number 3"),
             (StartError::Spec("x".into()), ReportKind::Invalid, "shard"),
         ] {

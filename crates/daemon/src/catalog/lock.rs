@@ -117,8 +117,9 @@ fn taken(dir: &Path, lock: &Path) -> Report {
         .hint("stop it first, or name another directory with --dir")
 }
 
+/// Not in use: a service manager is to start the node again.
 fn endless(dir: &Path) -> Report {
-    Report::new(ReportKind::InUse, format!("cannot use the node directory `{}`", dir.display()))
+    Report::new(ReportKind::Failure, format!("cannot use the node directory `{}`", dir.display()))
         .cause(
             "a process that was on it is gone, and the kernel has not ended its I/O in three \
              minutes: a device or a backing store does not answer",
@@ -145,6 +146,13 @@ mod tests {
         assert!(report.cause.contains(&std::process::id().to_string()), "{report}");
         drop(first);
         DirectoryLock::take(dir.path()).expect("nobody holds it any more");
+    }
+
+    /// Goal: a lock that a process leaves which is gone is tried again by a service manager, which
+    /// does not start a node anew after exit code 4. Method: the refusal.
+    #[test]
+    fn a_lock_of_the_gone_is_not_in_use() {
+        assert_eq!(endless(Path::new("node")).kind, ReportKind::Failure);
     }
 
     /// Goal: a check that root runs on another user's directory leaves it a lock that its user can

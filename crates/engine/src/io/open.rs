@@ -80,6 +80,9 @@ pub struct OpenError {
     pub step: &'static str,
     /// The system's error number.
     pub errno: i32,
+    /// It is locked, and no process is seen that holds the lock and goes on: that of a killed one
+    /// ends with its I/O.
+    pub is_gone: bool,
 }
 
 impl OpenError {
@@ -232,7 +235,7 @@ fn error_at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
         Errno::IO => ErrorKind::Corrupt,
         _ => ErrorKind::Invalid,
     };
-    OpenError { kind, path: path.to_owned(), step, errno: errno.raw_os_error() }
+    OpenError { kind, path: path.to_owned(), step, errno: errno.raw_os_error(), is_gone: false }
 }
 
 /// Whether a device is write-protected: as it says, or as its driver did when it was opened.
@@ -273,8 +276,10 @@ fn open_locked(
     if !mode.is_shared {
         let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         let is_gone = || mode.waits_for_gone && !is_held_by_the_living(file.as_fd());
-        patiently(Errno::AGAIN, lock, is_gone, pause)
-            .map_err(|errno| error_at(path, "lock", errno))?;
+        patiently(Errno::AGAIN, lock, is_gone, pause).map_err(|errno| {
+            let is_gone = errno == Errno::AGAIN && !is_held_by_the_living(file.as_fd());
+            OpenError { is_gone, ..error_at(path, "lock", errno) }
+        })?;
     }
     Ok((file, mode))
 }
@@ -398,7 +403,8 @@ mod tests {
         let disk = open_disk(&path, mode).unwrap();
         assert!(disk.created && disk.length() == 1 << 20 && !disk.block_device);
         assert!(rustix::fs::stat(&path).unwrap().st_blocks >= (1 << 20) / 512);
-        assert_eq!(open_disk(&path, mode).unwrap_err().kind, ErrorKind::Retry);
+        let locked = open_disk(&path, mode).unwrap_err();
+        assert_eq!((locked.kind, locked.is_gone), (ErrorKind::Retry, false));
         drop(disk);
         let again = open_disk(&path, OpenMode { create_length: Some(5), ..mode }).unwrap();
         assert!(!again.created && again.length() == 1 << 20);
@@ -406,6 +412,22 @@ mod tests {
         assert_eq!(refused.kind, ErrorKind::Invalid);
         let missing = open_disk(&directory.path().join("none"), OpenMode::default());
         assert_eq!(missing.unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    /// Goal: a lock that no living process holds is told from another's. Method: a program that
+    /// locks an open file of this process, and has ended.
+    #[test]
+    fn a_lock_of_the_gone_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let kept = std::fs::File::create(&path).unwrap();
+        let mut lock = std::process::Command::new("flock");
+        let locked = lock.args(["--nonblock", "0"]).stdin(kept.try_clone().unwrap()).status();
+        assert!(locked.unwrap().success());
+        drop(lock);
+        let locked = open_disk(&path, OpenMode::default()).unwrap_err();
+        assert_eq!((locked.kind, locked.is_gone), (ErrorKind::Retry, true));
+        drop(kept);
     }
 
     /// Goal: a write-protected device is refused where it is to be written to, and nowhere

@@ -110,7 +110,7 @@ impl Host for SimHost {
         let disk = self.machine().attach_disk(&path.to_string_lossy());
         let (path, step) = (path.to_owned(), "find");
         let errno = Errno::NOENT.raw_os_error();
-        let missing = OpenError { kind: ErrorKind::Invalid, path, step, errno };
+        let missing = OpenError { kind: ErrorKind::Invalid, path, step, errno, is_gone: false };
         let (is_direct, is_protected) = (true, false);
         let opened = |disk: DiskId| Opened { disk, is_direct, device: disk.0.into(), is_protected };
         disk.map(opened).ok_or(missing)
