@@ -149,6 +149,27 @@ fn levels_keep_their_promises_with_persistent_memory() {
     });
 }
 
+/// Goal: a record that loses at a start is cleared before the checkpoint that keeps its winner is
+/// complete; no cut meanwhile, nor a second one, brings an older version back or loses the block.
+/// Method: as above, with several starts in a row that are cut within a few turns; what a start has
+/// found is the least that the next one may find.
+#[test]
+fn starts_cut_short_keep_what_they_found() {
+    for_each_seed(SEEDS, |seed| {
+        let upper = if seed.is_multiple_of(2) { Upper::PageCache } else { Upper::Persistent };
+        let mut world = World::new(seed, Size { keys: 110, nvm_blocks: 48, upper, ..LOG_ALONE });
+        let mut rng = Rng::new(seed ^ 0x105e);
+        for _ in 0..6 {
+            (0..rng.below(400)).for_each(|_| world.step());
+            for _ in 0..1 + rng.below(4) {
+                let modes = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
+                world.crash(modes[rng.below(3) as usize]);
+                (0..rng.below(8)).for_each(|_| world.turn());
+            }
+        }
+    });
+}
+
 impl World {
     /// Writes so often to the log, a few calls at a time; panics when a write never ends.
     fn churn(&mut self, writes: u32) {
