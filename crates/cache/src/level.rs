@@ -4,7 +4,7 @@
 //! groups per volume (its own room, and room it borrowed). What was read ahead and not read yet is
 //! in no group's ranking.
 //! Invariant: `used` = slots held = sum over the volumes; a memory level has no dirty slot.
-//! Cost: 19 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
+//! Cost: 20 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
 
 mod ages;
 mod ahead;
@@ -48,13 +48,12 @@ const EPOCH_SHIFT: u8 = 4;
 const EPOCHS: usize = 16;
 /// Stamps that pass while the level is used once per slot: how finely ages are told apart.
 const STAMPS_PER_TURN: u32 = 64;
-/// The oldest age, in stamps; what was not used for longer counts as this old.
-const AGE_MAX: u8 = 208;
+/// The oldest age, in stamps: a thousand turns, or half of that where the level's size is just below
+/// a power of two. What was not used for longer counts as this old. One LRU over all volumes evicts
+/// a block after as many turns as there are accesses per miss, so ages have to differ for as long.
+const AGE_MAX: u16 = u16::MAX - 2 * 2 * STAMPS_PER_TURN as u16;
 /// Slots looked at behind the eviction that started last.
 const LOOKS_BEHIND: usize = 16;
-/// Slots aged with each access: a round takes a quarter of a turn, 16 stamps (up to 32 where a
-/// level's size is no power of two).
-const AGED_PER_ACCESS: usize = 4;
 /// A hit on a slot reads the same whatever its group.
 const ANY_GROUP: Group = Group(0);
 /// A slot's number and the hash table's control byte.
@@ -104,7 +103,7 @@ pub(crate) struct Level {
     keys: Vec<BlockKey>,
     flags: Vec<u8>,
     /// When the slot was last used: a stamp, which wraps; see [`Level::touch`].
-    touched: Vec<u8>,
+    touched: Vec<u16>,
     /// Where the ageing of `touched` goes on.
     ageing: u32,
     ages: AgeQuantiles,
@@ -176,7 +175,7 @@ impl Level {
         self.index.allocation_size()
             + self.keys.capacity() * size_of::<BlockKey>()
             + self.flags.capacity()
-            + self.touched.capacity()
+            + self.touched.capacity() * size_of::<u16>()
             + self.free.capacity() * 4
             + self.ranking.memory_bytes()
             + self.ahead.memory_bytes()
@@ -383,24 +382,21 @@ impl Level {
         self.age();
     }
 
-    /// Keeps the oldest stamps from wrapping into young ones: all slots are looked at long before
-    /// [`AGE_MAX`] and the stamps of one round pass the end of a byte.
+    /// Keeps the oldest stamps from wrapping into young ones. With one slot per access each is aged
+    /// once per turn, and a turn has fewer stamps than lie between [`AGE_MAX`] and `u16::MAX`.
     #[inline]
     fn age(&mut self) {
         let stamp = self.stamp();
-        let first = self.ageing as usize;
-        let last = (first + AGED_PER_ACCESS).min(self.touched.len());
-        for touched in &mut self.touched[first..last] {
-            if stamp.wrapping_sub(*touched) > AGE_MAX {
-                *touched = stamp.wrapping_sub(AGE_MAX);
-            }
+        let touched = &mut self.touched[self.ageing as usize];
+        if stamp.wrapping_sub(*touched) > AGE_MAX {
+            *touched = stamp.wrapping_sub(AGE_MAX);
         }
-        self.ageing = if last == self.touched.len() { 0 } else { last as u32 };
+        self.ageing = if self.ageing + 1 == self.slots { 0 } else { self.ageing + 1 };
     }
 
     #[inline]
-    fn stamp(&self) -> u8 {
-        (self.accesses >> self.accesses_shift) as u8
+    fn stamp(&self) -> u16 {
+        (self.accesses >> self.accesses_shift) as u16
     }
 
     /// Takes the block out; the slot is free afterwards.

@@ -55,7 +55,7 @@ struct PendingDrop {
     level: usize,
     slot: Slot,
     /// Its age when that was decided; a hit since makes it younger.
-    age: u8,
+    age: u16,
 }
 
 /// The blocks that are dropped once they are destaged, and the limits of cleaning.

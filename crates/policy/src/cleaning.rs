@@ -14,8 +14,12 @@ use crate::{Standing, mix};
 
 /// Slots whose age is sampled at once.
 pub const SAMPLES: u32 = 256;
+/// Ages below this are told apart one by one, those above to an eighth of their octave.
+const AGES_EXACT: usize = 256;
+/// Parts of an octave, in binary digits.
+const PART_SHIFT: u32 = 3;
 /// Ages that are told apart.
-const AGES: usize = 256;
+const AGES: usize = AGES_EXACT + ((u16::BITS - AGES_EXACT.ilog2()) << PART_SHIFT) as usize;
 /// Short-lived segments whose lives are remembered.
 const LIVES: usize = 16;
 /// Binary digits behind the point of a score: segments of a few records differ by less than one.
@@ -149,7 +153,7 @@ pub struct AgeQuantiles {
     /// Slots drawn so far: the draws of the next sample follow from it.
     draws: u64,
     /// The stamp at which the last sample was taken.
-    stamp: Option<u8>,
+    stamp: Option<u16>,
 }
 
 impl Default for AgeQuantiles {
@@ -161,7 +165,7 @@ impl Default for AgeQuantiles {
 impl AgeQuantiles {
     /// Takes a new sample if the level's stamp is not that of the last one. `age_of` says the age
     /// of the block in a slot, `None` for a slot without one.
-    pub fn refresh(&mut self, stamp: u8, slots: u32, age_of: impl Fn(u32) -> Option<u8>) {
+    pub fn refresh(&mut self, stamp: u16, slots: u32, age_of: impl Fn(u32) -> Option<u16>) {
         if self.stamp.replace(stamp) == Some(stamp) {
             return;
         }
@@ -171,7 +175,7 @@ impl AgeQuantiles {
             // Neighbours are of an age, and a stride meets every second or fourth of a pattern.
             let slot = if slots <= SAMPLES { index } else { self.draw(slots) };
             if let Some(age) = age_of(slot) {
-                found[usize::from(age)] += 1;
+                found[place_of(age)] += 1;
                 self.samples += 1;
             }
         }
@@ -188,19 +192,29 @@ impl AgeQuantiles {
     }
 
     /// How much of the level is colder than a block of this age, in percent, rounded down. Blocks
-    /// of the same age are ordered by `tie`, which depends on the block alone. What was used within
-    /// the last stamp is warm, whatever the others are.
+    /// whose ages are not told apart are ordered by `tie`, which depends on the block alone. What
+    /// was used within the last stamp is warm, whatever the others are.
     #[must_use]
-    pub fn colder_percent(&self, age: u8, tie: u8) -> u8 {
+    pub fn colder_percent(&self, age: u16, tie: u8) -> u8 {
         if age == 0 || self.samples == 0 {
             return 100;
         }
-        let age = usize::from(age);
+        let age = place_of(age);
         let (older, older_or_same) = (self.older[age], self.older[age - 1]);
         let same = u32::from(older_or_same - older);
         let colder = (u32::from(older) << 8) + same * u32::from(tie);
         (colder * 100 / (u32::from(self.samples) << 8)) as u8
     }
+}
+
+/// Where an age is counted; older ones at the same place or behind it.
+fn place_of(age: u16) -> usize {
+    if usize::from(age) < AGES_EXACT {
+        return usize::from(age);
+    }
+    let octave = age.ilog2();
+    let part = usize::from(age >> (octave - PART_SHIFT)) & ((1 << PART_SHIFT) - 1);
+    AGES_EXACT + ((octave - AGES_EXACT.ilog2()) << PART_SHIFT) as usize + part
 }
 
 // ---- which stream ----

@@ -18,8 +18,8 @@ pub struct Candidate {
     pub standing: Standing,
     /// Rank of its class; the highest yields first.
     pub rank: u8,
-    /// Accesses since its coldest block was used.
-    pub coldest_age: u8,
+    /// How long ago its coldest block was used, in the level's stamps.
+    pub coldest_age: u16,
 }
 
 /// How a candidate stands towards the others.
@@ -51,8 +51,8 @@ impl Yielders {
         if standing == Standing::Protected {
             return;
         }
-        let [rank, age] = [rank, coldest_age].map(|most_first| u64::from(u8::MAX - most_first));
-        let place = (standing as u64) << 32 | rank << 24 | age << 16 | u64::from(group.0);
+        let (rank, age) = (u64::from(u8::MAX - rank), u64::from(u16::MAX - coldest_age));
+        let place = (standing as u64) << 40 | rank << 32 | age << 16 | u64::from(group.0);
         self.first = Some(self.first.map_or(place, |first| first.min(place)));
     }
 
@@ -67,7 +67,7 @@ impl Yielders {
 mod tests {
     use super::*;
 
-    fn candidate(group: u16, standing: Standing, rank: u8, coldest_age: u8) -> Candidate {
+    fn candidate(group: u16, standing: Standing, rank: u8, coldest_age: u16) -> Candidate {
         Candidate { group: Group(group), standing, rank, coldest_age }
     }
 
@@ -78,8 +78,8 @@ mod tests {
         let all = [
             candidate(0, Protected, 2, 90),
             candidate(1, AboveGuarantee, 0, 90),
-            candidate(2, AboveGuarantee, 2, 10),
-            candidate(3, AboveGuarantee, 2, 20),
+            candidate(2, AboveGuarantee, 2, 1_000),
+            candidate(3, AboveGuarantee, 2, 65_000),
             candidate(4, Borrower, 1, 0),
             candidate(5, Self_, 2, 99),
             candidate(6, WithinShare, 3, 99),

@@ -11,7 +11,7 @@ use layby_types::Slot;
 
 impl Level {
     /// Stamps since the slot was used.
-    pub(crate) fn age_of(&self, slot: Slot) -> u8 {
+    pub(crate) fn age_of(&self, slot: Slot) -> u16 {
         self.stamp().wrapping_sub(self.touched[slot.0 as usize]).min(AGE_MAX)
     }
 

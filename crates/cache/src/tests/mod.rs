@@ -1,5 +1,6 @@
 //! Tests of the whole state machine against a model host, by theme.
 
+mod ages;
 mod ahead;
 mod cleaning;
 mod crash;

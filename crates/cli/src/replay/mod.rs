@@ -48,11 +48,10 @@ A request over several blocks counts once for each. Traces of objects (see `layb
 no bytes of a device: each object is one block, whatever its length. Trims and flushes are passed
 over. Speeds are those of each policy alone, without reading the trace.
 With --levels the trace runs through the node's own state machine: DRAM, NVM and SSD under LRU,
-each volume's blocks on their own, and a choice among volumes by the coarse age of their oldest
-blocks: with several that misses more than one LRU over all, as docs/replay.md says. A class of
-services uses all three levels and one the SSD alone. Each volume is a service, called by its number
-in the trace (see `layby trace info`). Nothing is read ahead, as a node does by default for reads in
-order.
+each volume's blocks on their own. Room is taken from the volume whose oldest block was used longest
+ago, as one LRU over all would, as docs/replay.md says. A class of services uses all three levels
+and one the SSD alone. Each volume is a service, called by its number in the trace (see `layby trace
+info`). Nothing is read ahead, as a node does by default for reads in order.
 Latencies are the means that PADSA's Table I gives; dirty blocks go home by watermark and eviction.
 --devices takes descriptions of real devices (see `layby probe`): one called dram, nvm, ssd, hdd or
 main takes the place of that one, and any can be chosen by name, as in 16%@nvme0 and with --home.

@@ -84,8 +84,14 @@ fn limits_by_hand() {
 /// with the ties of all values, beside a sorted list.
 #[test]
 fn ages_are_told_by_their_place() {
-    let shapes: [fn(u64) -> u8; 4] =
-        [|at| at as u8, |at| 1 + (at % 3) as u8, |_| 208, |at| if at % 2 == 0 { 0 } else { 9 }];
+    let shapes: [fn(u64) -> u16; 6] = [
+        |at| at as u16,
+        |at| 1 + (at % 3) as u16,
+        |_| 208,
+        |at| if at % 2 == 0 { 0 } else { 9 },
+        |at| (at * at) as u16,
+        |at| u16::MAX - at as u16,
+    ];
     for (shape, age_of) in shapes.iter().enumerate() {
         for slots in [1_u32, 7, 256, 1000, 4096] {
             let mut ages = AgeQuantiles::default();
@@ -101,7 +107,7 @@ fn ages_are_told_by_their_place() {
             assert!(part >= 0.05 || slots < 8, "shape {shape}, {slots} slots: {part}");
             assert!(blocks.iter().all(|(age, colder)| *age > 0 || *colder == 100));
             blocks.sort_unstable();
-            let is_ordered = |pair: &[(u8, u8)]| pair[0].0 == pair[1].0 || pair[0].1 >= pair[1].1;
+            let is_ordered = |pair: &[(u16, u8)]| pair[0].0 == pair[1].0 || pair[0].1 >= pair[1].1;
             assert!(blocks.windows(2).all(is_ordered), "older is colder");
         }
     }
@@ -127,7 +133,7 @@ fn samples_are_taken_once_per_stamp() {
     assert!(looks.borrow().iter().all(|looks| *looks > 0), "each slot in time");
     let mut other = AgeQuantiles::default();
     (1..=200).for_each(|stamp| other.refresh(stamp, 1000, age_of));
-    (201..=255).for_each(|stamp| other.refresh(stamp, 256, |slot| Some(slot as u8)));
+    (201..=255).for_each(|stamp| other.refresh(stamp, 256, |slot| Some(slot as u16)));
     assert_eq!(other.samples, 256, "a small level is looked at whole");
     ages.refresh(3, 1000, |_| None);
     assert_eq!(ages.colder_percent(208, 0), 100, "an empty level has nothing cold");
