@@ -141,8 +141,7 @@ impl Cache {
             .filter(|level| !self.waiting[*level].is_empty() && self.may_be_hopeless(*level))
             .map(|level| self.hopeless_not_before[level].max(soon));
         let look = looks.min().unwrap_or(Nanos::NEVER);
-        let untried = if self.has_untried() { soon } else { Nanos::NEVER };
-        end.min(look).min(untried)
+        end.min(look).min(self.untried_deadline(soon))
     }
 
     /// Whether all that is dirty is of volumes whose destaging rests.

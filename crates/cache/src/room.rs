@@ -461,10 +461,11 @@ impl Cache {
     /// Room may have become free: tries what waits for it, a volume's stores until one finds none.
     pub(crate) fn retry_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
         let placed_max = if self.is_stepwise { PLACED_STEPWISE } else { RETRIES_MAX };
-        let tried_last = self.waiting[level].tried_last.take();
+        let tried_last = self.waiting[level].begin_try();
         let (mut placed, mut failed, mut last) = (0, 0, None);
         for _ in 0..RETRIES_MAX {
             let Some((turn, id)) = self.waiting[level].take_after(last) else {
+                self.waiting[level].end_round(moment.now);
                 return self.retry_promotions(moment, level, placed_max - placed);
             };
             let phase = self.store_mut(id).phase;
@@ -485,6 +486,7 @@ impl Cache {
                 }
                 continue;
             }
+            self.waiting[level].has_placed = true;
             // What ended at once brings no end that would try the next one.
             placed += usize::from(self.ops.find(id.0).is_some());
             if placed == placed_max {
@@ -493,9 +495,10 @@ impl Cache {
         }
     }
 
-    /// Whether more volumes wait for room in a level than one try comes to.
-    pub(crate) fn has_untried(&self) -> bool {
-        self.waiting.iter().any(|waiting| waiting.volumes() > FAILED_MAX)
+    /// When stores that the last try did not come to are to be tried: at `soon` or later.
+    pub(crate) fn untried_deadline(&self, soon: Nanos) -> Nanos {
+        let timers = self.waiting.iter().map(|waiting| waiting.timer(FAILED_MAX, soon));
+        timers.min().unwrap_or(Nanos::NEVER)
     }
 
     /// Tries promotions that wait, so many at most, until one has to wait on.

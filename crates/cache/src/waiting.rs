@@ -3,7 +3,8 @@
 //! How: a queue of stores per volume, in the order of their arrival. Volumes have turns by their
 //! class's rank, then by the arrival of their first store. A store that finds no room returns to
 //! its place, and the next volume has its turn: other stores of its own volume would find none
-//! either. Where many volumes find none, the next try goes on behind those.
+//! either. Where many volumes find none, the next try goes on behind those; tries that have come to
+//! all are a round.
 //! Invariant: each volume with stores has exactly one turn, that of its first store.
 //! Cost: logarithmic in the number of volumes that wait.
 
@@ -11,6 +12,11 @@ use crate::action::OpId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Bound;
+use layby_types::Nanos;
+
+/// How long no timer has stores tried after a round that came to all and placed none: only a change
+/// can place them, and that tries them itself.
+const ROUND_PAUSE: Nanos = Nanos::from_millis(10);
 
 /// When a volume's first store is tried, before those of greater turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +54,10 @@ pub(crate) struct Waiting {
     pub(crate) promotions: VecDeque<OpId>,
     /// The last one that the last try came to, where it did not come to all.
     pub(crate) tried_last: Option<Turn>,
+    /// A try of this round has placed something.
+    pub(crate) has_placed: bool,
+    /// When a timer may have stores tried: not soon after a round that came to all and placed none.
+    timer_not_before: Nanos,
 }
 
 impl Waiting {
@@ -74,6 +84,28 @@ impl Waiting {
     pub(crate) fn iter(&self) -> impl Iterator<Item = OpId> + '_ {
         let stores = self.queues.values().flat_map(|queue| queue.stores.iter().map(|(_, id)| *id));
         stores.chain(self.promotions.iter().copied())
+    }
+
+    /// A try begins; answers with the last one that the last try came to.
+    pub(crate) fn begin_try(&mut self) -> Option<Turn> {
+        let tried_last = self.tried_last.take();
+        self.has_placed &= tried_last.is_some();
+        self.timer_not_before = Nanos::ZERO;
+        tried_last
+    }
+
+    /// The tries since the round began have come to all.
+    pub(crate) fn end_round(&mut self, now: Nanos) {
+        if !self.has_placed {
+            self.timer_not_before = now.saturating_add(ROUND_PAUSE);
+        }
+    }
+
+    /// When a timer has the others tried, where one try comes to `tried_max` volumes: at `soon` or
+    /// later.
+    pub(crate) fn timer(&self, tried_max: usize, soon: Nanos) -> Nanos {
+        let has_untried = self.volumes() > tried_max;
+        if has_untried { soon.max(self.timer_not_before) } else { Nanos::NEVER }
     }
 
     /// The number of a store that has not waited in the level before.

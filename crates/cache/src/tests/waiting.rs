@@ -112,3 +112,32 @@ fn a_try_costs_few_stores_that_find_no_room() {
     assert!(tries <= turns * 40, "{tries} tries in {turns} turns");
     assert_eq!(host.completed.iter().filter(|answer| answer.result.is_ok()).count(), 64);
 }
+
+/// Goal: while nothing changes, stores that find no room cost few timers, however many volumes they
+/// are of, and none has a busy one; what can be placed after a change is placed soon. Method: 12 to
+/// 40 volumes wait beside silent backing stores; the cache's own timers go off for a second; then
+/// the backing stores answer.
+#[test]
+fn a_round_in_vain_is_followed_by_a_pause() {
+    for (count, seed) in [(12, 1), (24, 2), (40, 3)] {
+        let mut host = with_silent_others(0, count, seed);
+        let end = host.now + Nanos::from_secs(1);
+        let mut timers = 0;
+        while let due = host.cache.next_deadline(host.now)
+            && due < end
+        {
+            host.tick(due.since(host.now).max(Nanos::from_micros(1)));
+            host.settle();
+            timers += 1;
+        }
+        // A try comes to seven new volumes, a round of them is followed by 10 ms.
+        let tries = 1 + count.div_ceil(7);
+        let most = 1000 * tries / (tries + 9);
+        assert!(timers <= most, "{timers} timers for {count} volumes; SEED={seed}");
+        assert!(host.completed.is_empty(), "they wait on; SEED={seed}");
+        host.now = end;
+        host.silent.clear();
+        settle_soon(&mut host);
+        assert_eq!(host.completed.len() as u32, 40 * count, "SEED={seed}");
+    }
+}
