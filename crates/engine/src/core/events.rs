@@ -339,7 +339,7 @@ impl Core {
                     }
                 }
             }
-            StoreEvent::CheckpointDone { clean, .. } => self.checkpoints.push(clean),
+            StoreEvent::CheckpointDone { clean, .. } => self.checkpoints.note(clean),
             StoreEvent::CheckpointFailed => self.notices.push(Notice::CheckpointFailed),
             StoreEvent::RoomChanged => self.fit_ssd_level(),
             StoreEvent::SegmentRetired { disk, offset, slots } => {

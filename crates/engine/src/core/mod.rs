@@ -303,7 +303,7 @@ pub struct Core {
     unanswered: Vec<Buffer>,
     notices: Vec<Notice>,
     drained: Vec<(u64, Result<(), ErrorKind>)>,
-    checkpoints: Vec<bool>,
+    checkpoints: stop::Checkpoints,
     /// How the sync that a stop waits for ended.
     stop_sync: Option<Result<(), ErrorKind>>,
     peer_sync: Option<PeerSync>,

@@ -185,7 +185,7 @@ impl Core {
             unanswered: Vec::new(),
             notices: Vec::new(),
             drained: Vec::new(),
-            checkpoints: Vec::new(),
+            checkpoints: Default::default(),
             peer_sync: None,
             stop_sync: None,
             tombstones: Tombstones::default(),
@@ -638,13 +638,13 @@ impl Core {
     pub(super) fn end_with_checkpoint(&mut self, io: &mut dyn Io) -> bool {
         let Some(log) = self.log_mut() else { return true };
         log.checkpoint_now(false);
-        let before = self.checkpoints.len();
+        let before = self.checkpoints.ended;
         let failed =
             |core: &Core| core.notices.iter().any(|n| matches!(n, super::Notice::CheckpointFailed));
-        while self.checkpoints.len() == before && !failed(self) {
+        while self.checkpoints.ended == before && !failed(self) {
             self.turn(io);
         }
-        self.checkpoints.len() > before
+        self.checkpoints.ended > before
     }
 
     /// One wait and what follows from it, while no client is served.

@@ -39,6 +39,21 @@ impl Patience {
     }
 }
 
+/// Checkpoints of the log that have ended well since the core was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Checkpoints {
+    pub(super) ended: u64,
+    /// Of these, those of a stop.
+    pub(super) clean: u64,
+}
+
+impl Checkpoints {
+    pub(super) fn note(&mut self, clean: bool) {
+        self.ended += 1;
+        self.clean += u64::from(clean);
+    }
+}
+
 impl Core {
     /// Makes everything durable and marks a clean shutdown; dirty blocks stay where they are. No
     /// request may be in flight.
@@ -84,11 +99,13 @@ impl Core {
     fn end_log(&mut self, io: &mut dyn Io, patience: &mut Patience) -> Result<(), String> {
         let clean = !self.owes_absent();
         self.log_mut().expect("the caller looked").checkpoint_now(clean);
-        let before = self.checkpoints.len();
+        let before = self.checkpoints;
         // One that had begun before may end first, and is not a clean one.
-        let is_over = |core: &Core| match (clean, &core.checkpoints[before..]) {
-            (true, ended) => ended.contains(&true),
-            (false, ended) => !ended.is_empty() && core.levels.iter().all(Level::is_idle),
+        let is_over = |core: &Core| match clean {
+            true => core.checkpoints.clean > before.clean,
+            false => {
+                core.checkpoints.ended > before.ended && core.levels.iter().all(Level::is_idle)
+            }
         };
         while !is_over(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
             self.stop_turn(io);
