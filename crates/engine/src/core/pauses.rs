@@ -30,6 +30,13 @@ impl Core {
         }
     }
 
+    /// Whether something has come to be that a turn answers or reports: no end of an operation will
+    /// wake the shard for it.
+    #[must_use]
+    pub fn has_answers(&self) -> bool {
+        !(self.finished.is_empty() && self.drained.is_empty() && self.notices.is_empty())
+    }
+
     /// The turn sleeps, for no longer than until `deadline`.
     pub fn sleep_until(&mut self, deadline: Nanos) {
         self.stuck.pauses.sleep_until(deadline);

@@ -20,6 +20,8 @@ mod pass;
 mod serve;
 mod sink;
 mod start;
+#[cfg(test)]
+mod tests;
 
 pub use memory::ClientMemory;
 pub use start::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline, write_back_on};
@@ -174,7 +176,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         let deadline = self.core.next_deadline().min(self.gate.deadline());
         let deadline = deadline.min(self.pending.deadline()).min(self.memory.deadline());
         let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
-        if self.guests.has_more() || self.ready.has_work() || self.has_commands {
+        // What was answered last may have brought the next answer.
+        let has_answers = self.core.has_answers();
+        if self.guests.has_more() || self.ready.has_work() || self.has_commands || has_answers {
             deadline = Nanos::ZERO;
         }
         let mut done = std::mem::take(&mut self.done);
