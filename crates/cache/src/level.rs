@@ -48,9 +48,9 @@ const EPOCH_SHIFT: u8 = 4;
 const EPOCHS: usize = 16;
 /// Stamps that pass while the level is used once per slot: how finely ages are told apart.
 const STAMPS_PER_TURN: u32 = 64;
-/// The oldest age, in stamps: a thousand turns, or half of that where the level's size is just below
-/// a power of two. What was not used for longer counts as this old. One LRU over all volumes evicts
-/// a block after as many turns as there are accesses per miss, so ages have to differ for as long.
+/// The oldest age, in stamps: a thousand turns, or half of that where the level's size is just
+/// below a power of two. What was not used for longer counts as this old. One LRU over all volumes
+/// evicts a block after as many turns as there are accesses per miss, so ages differ for as long.
 const AGE_MAX: u16 = u16::MAX - 2 * 2 * STAMPS_PER_TURN as u16;
 /// Slots looked at behind the eviction that started last.
 const LOOKS_BEHIND: usize = 16;
