@@ -59,7 +59,8 @@ pub use snapshot::{
 pub use store::Store;
 pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};
 pub use volume::{
-    ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Plan, READ_CACHE_BYTES_DEFAULT,
-    Status, Volume, WaitPlan, Wanted, create, is_settled, sessions_of, volume_of,
+    ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Opening, Plan,
+    READ_CACHE_BYTES_DEFAULT, Status, Volume, WaitPlan, Wanted, create, is_settled, opening_of,
+    sessions_of, volume_of,
 };
 pub use watch::{Order, Said, SnapshotAnswer, Watch};

@@ -7,7 +7,7 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
-use crate::cloud::{exchanged_with, is_store, local_finding, store_finding};
+use crate::cloud::{exchanged_with, is_store, local_finding, older_copy, store_finding};
 use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
@@ -323,7 +323,9 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
         let paths = dirs.paths(dir, record);
         let (mut problem, local) = match is_in_store {
             true => {
-                let found = match exchanged_with(dir, catalog, record, &paths.map) {
+                let older = || older_copy(dir, record, &paths.map);
+                let problem = exchanged_with(dir, catalog, record, &paths.map).or_else(older);
+                let found = match problem {
                     Some(problem) => Err(problem),
                     None => {
                         let about = (record, gone.is_some());

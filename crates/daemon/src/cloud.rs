@@ -14,6 +14,7 @@ mod folders;
 mod identities;
 mod keys;
 mod observe;
+mod openings;
 mod removal;
 mod takeover;
 
@@ -40,6 +41,7 @@ use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Waker};
 use layby_types::{ClassId, ErrorKind, VolumeId, format_bytes};
+pub(crate) use openings::older_copy;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -385,6 +387,7 @@ impl CloudHomes {
         };
         let store = store.map_err(bad)?.sealed(key);
         self.check_files(error, record)?;
+        self.check_opening(error, record)?;
         let (volume, was_found) = self.identify(error, name, record, &store)?;
         self.claim(error, record, volume)?;
         let (node, block_bytes) = self.node();
@@ -422,6 +425,7 @@ impl CloudHomes {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
         self.identities.keep(record, volume);
+        self.keep_opening(record);
         drop_removed_map(&paths);
         let check = check.filter(|_| !is_noted).map(|check| (key_note(&paths), check));
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch(), check));
@@ -710,7 +714,8 @@ impl RemoteHomes for CloudHomes {
 
     fn problem(&self, record: &VolumeRecord) -> Option<String> {
         let paths = self.paths(record);
-        if let Some(cause) = exchanged(&self.dir, record, &paths.map) {
+        let older = || older_copy(&self.dir, record, &paths.map);
+        if let Some(cause) = exchanged(&self.dir, record, &paths.map).or_else(older) {
             return Some(cause);
         }
         match read_map(&paths.map) {

@@ -1,18 +1,23 @@
-//! How far levels had come at the last start, so that an older copy of one is not taken for it.
+//! How far levels, and journals with their maps, had come at the last start, so that an older copy
+//! of one is refused.
 //!
 //! How: a file beside the catalog has, for each persistent level and shard, the instance and a
 //! sequence number that lies durably in the level. A start reads it, has the shards refuse a level
-//! that ends before that, and writes down how far levels have come once they have. It is replaced
-//! within the room that it has, so that a full disk keeps no node from starting.
-//! Invariant: what the file says was durable in the level before. A file that is missing or damaged
-//! refuses nothing.
-//! Cost: a small file per start. Not for: levels that were copied and put back between two starts.
+//! that ends before that, and writes down how far levels have come once they have. Of each volume
+//! in an object store it has which opening of its journal and map was the last one: each raises a
+//! count in the map file, which an older copy lacks. It is replaced within the room that it has, so
+//! that a full disk keeps no node from starting.
+//! Invariant: what the file says was durable in the level, or in the map, before. A file that is
+//! missing or damaged refuses nothing.
+//! Cost: a small file per start, and per opening of a volume in an object store. Not for: what was
+//! copied and put back between two starts.
 
 use crate::checked::Checked;
 use crate::config::Name;
 use crate::error::Report;
 use crate::node::ShardRequest;
 use crate::replace::replace_within;
+use layby_cloud::Opening;
 use layby_engine::control::StartReport;
 use layby_engine::store::Reached;
 use layby_types::Seq;
@@ -20,11 +25,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// The file within the node's directory.
 pub const REACHED_FILE_NAME: &str = "reached.json";
 /// The same, while it is written.
 pub const REACHED_STAGED_NAME: &str = "reached.json.new";
+/// The file of a node without volumes in object stores, which earlier builds read, too.
 const FILE: Checked = Checked {
     format: "layby levels reached",
     version: 1,
@@ -32,6 +39,17 @@ const FILE: Checked = Checked {
     // A few levels of at most 64 shards.
     bytes_max: 1 << 20,
 };
+/// The file of a node with such volumes. An earlier build refuses nothing by it.
+const FILE_VOLUMES: Checked = Checked {
+    version: 2,
+    content: "reached",
+    // Some 60 bytes for each volume.
+    bytes_max: 64 << 20,
+    ..FILE
+};
+/// Held from reading the file until what was changed of it is written: volumes are opened beside
+/// each other, and beside the shards' start.
+static CHANGE: Mutex<()> = Mutex::new(());
 
 /// The levels' parts, by shard.
 type Levels = BTreeMap<Name, BTreeMap<u8, Part>>;
@@ -43,6 +61,85 @@ struct Part {
     seq: u64,
 }
 
+/// The last opening of volumes' journals and maps, by local number.
+type Volumes = BTreeMap<u32, VolumePart>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolumePart {
+    instance: u64,
+    opening: u32,
+}
+
+/// All that the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    levels: Levels,
+    volumes: Volumes,
+}
+
+impl Content {
+    fn read(dir: &Path) -> Content {
+        let path = dir.join(REACHED_FILE_NAME);
+        let levels_alone = |levels| Content { levels, volumes: Volumes::new() };
+        let read = match FILE.read(&path) {
+            Err(cause) if cause.ends_with("version 2") => FILE_VOLUMES.read(&path),
+            read => read.map(levels_alone),
+        };
+        read.unwrap_or_else(|cause| {
+            if path.symlink_metadata().is_ok() {
+                let (path, what) = (path.display(), "older copies of levels and journals");
+                tracing::warn!(%path, cause, "{what} would not be noticed");
+            }
+            Content::default()
+        })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self.volumes.is_empty() {
+            true => FILE.bytes(&self.levels),
+            false => FILE_VOLUMES.bytes(self),
+        }
+    }
+
+    /// Changes what the file says. May take long.
+    fn change(dir: &Path, change: impl FnOnce(&mut Content)) -> Result<(), String> {
+        let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = Content::read(dir);
+        let mut after = before.clone();
+        change(&mut after);
+        if after == before {
+            return Ok(());
+        }
+        replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &after.bytes())
+            .map_err(|cause| cause.to_string())
+    }
+}
+
+/// Which opening of a volume's journal and map was the last one, as far as the node in `dir` knows.
+#[must_use]
+pub(crate) fn opening_reached(dir: &Path, local: u32) -> Option<Opening> {
+    let known = Content::read(dir).volumes.remove(&local)?;
+    Some(Opening { instance: known.instance, count: known.opening })
+}
+
+/// A volume's journal and map were opened, which its map says durably; none where they go, or are
+/// to be made anew. May take long.
+///
+/// # Errors
+/// The disk's, as text: what the file said before stands.
+pub(crate) fn set_opening(dir: &Path, local: u32, opening: Option<Opening>) -> Result<(), String> {
+    Content::change(dir, |content| {
+        match opening {
+            Some(Opening { instance, count: opening }) => {
+                content.volumes.insert(local, VolumePart { instance, opening })
+            }
+            None => content.volumes.remove(&local),
+        };
+    })
+}
+
 /// See the file's header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelsReached(Levels);
@@ -51,17 +148,7 @@ impl LevelsReached {
     /// What the node in `dir` knows of its levels.
     #[must_use]
     pub fn read(dir: &Path) -> LevelsReached {
-        let path = dir.join(REACHED_FILE_NAME);
-        match FILE.read(&path) {
-            Ok(levels) => LevelsReached(levels),
-            Err(cause) => {
-                if path.symlink_metadata().is_ok() {
-                    let path = path.display();
-                    tracing::warn!(%path, cause, "older copies of levels would not be noticed");
-                }
-                LevelsReached::default()
-            }
-        }
+        LevelsReached(Content::read(dir).levels)
     }
 
     /// The same at a start. One that makes its levels anew knows nothing of them, and says so
@@ -73,12 +160,21 @@ impl LevelsReached {
         if !is_new {
             return Ok(LevelsReached::read(dir));
         }
+        let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let volumes = Content::read(dir).volumes;
         let path = dir.join(REACHED_FILE_NAME);
-        let removed = match std::fs::remove_file(&path) {
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| File::open(dir)?.sync_all()),
+        let names = (REACHED_STAGED_NAME, REACHED_FILE_NAME);
+        let changed = match volumes.is_empty() {
+            true => match std::fs::remove_file(&path) {
+                Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                removed => removed.and_then(|()| File::open(dir)?.sync_all()),
+            },
+            false => {
+                let content = Content { volumes, ..Content::default() };
+                replace_within(dir, names, &content.bytes())
+            }
         };
-        removed.map(|()| LevelsReached::default()).map_err(|cause| {
+        changed.map(|()| LevelsReached::default()).map_err(|cause| {
             Report::from_io(format!("cannot remove `{}`", path.display()), &cause)
                 .state("no level was formatted")
                 .hint("correct what the cause names, then start again")
@@ -117,8 +213,7 @@ impl LevelsReached {
                 self.0.entry(names[*level].clone()).or_default().insert(shard, part);
             }
         }
-        replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &FILE.bytes(&self.0))
-            .map_err(|cause| cause.to_string())
+        Content::change(dir, |content| content.levels = self.0)
     }
 }
 
@@ -166,5 +261,53 @@ mod tests {
             assert_eq!(begin(true), LevelsReached::default());
             assert!(!path.exists(), "new levels are known by nothing");
         }
+    }
+
+    /// Goal: what is known of volumes' journals and of levels is changed apart, stays where levels
+    /// are made anew, and a damaged file says nothing; a node without such volumes writes what
+    /// earlier builds read, and reads what they wrote. Method: both in turn; the file's bytes.
+    #[test]
+    fn openings_and_levels_are_kept_apart() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let dir = dir.path();
+        let names: Vec<Name> = vec!["ssd".parse().expect("good")];
+        let ssd = Reached { instance: 3, seq: Seq(9) };
+        let report = StartReport { reached: vec![(0, ssd)], ..StartReport::default() };
+        let learn = || {
+            let begun = LevelsReached::begin(dir, false).expect("writable");
+            begun.learn(dir, &names, &[&report]).expect("writable");
+        };
+        let says_version = |version: u32| {
+            let text = std::fs::read_to_string(dir.join(REACHED_FILE_NAME)).expect("text");
+            assert!(text.contains(&format!("\"version\":{version}")), "{text}");
+        };
+        let known = || (LevelsReached::read(dir).of(&names[0], 0), opening_reached(dir, 7));
+        learn();
+        says_version(1);
+        assert_eq!(known(), (Some(ssd), None));
+        let opening = Opening { instance: u64::MAX, count: 2 };
+        set_opening(dir, 7, Some(opening)).expect("writable");
+        says_version(2);
+        assert_eq!(known(), (Some(ssd), Some(opening)));
+        let begun = LevelsReached::begin(dir, true).expect("writable");
+        assert_eq!((begun, known()), (LevelsReached::default(), (None, Some(opening))));
+        let begun = LevelsReached::begin(dir, false).expect("writable");
+        let opening = Opening { count: 3, ..opening };
+        set_opening(dir, 7, Some(opening)).expect("writable");
+        begun.learn(dir, &names, &[&report]).expect("writable");
+        assert_eq!(known(), (Some(ssd), Some(opening)), "the start overtook an opening");
+        let path = dir.join(REACHED_FILE_NAME);
+        let bytes = std::fs::read(&path).expect("it is there");
+        for at in (0..bytes.iter().rposition(|byte| *byte == b'}').expect("JSON")).step_by(5) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            std::fs::write(&path, changed).expect("writable");
+            let (_, found) = known();
+            assert_eq!(found.filter(|found| *found != opening), None, "byte {at}");
+        }
+        std::fs::write(&path, bytes).expect("writable");
+        set_opening(dir, 7, None).expect("writable");
+        says_version(1);
+        assert_eq!(known(), (Some(ssd), None));
     }
 }

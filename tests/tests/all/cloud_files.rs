@@ -324,3 +324,77 @@ fn a_journal_of_an_unknown_volume_is_left_alone() {
     let node = world.start("a");
     client.reopen(&node).verify();
 }
+
+/// A volume whose journal and map are those of a stop, or a kill, before the last start, which has
+/// written and flushed without a store. The newest ones lie in `newest`.
+fn put_back_older(world: &World, is_kill: bool) -> Client {
+    let end = |node: Node| if is_kill { node.kill9() } else { node.stop() };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    world.link.cut(Cut::Refuse);
+    client.write(100);
+    end(node);
+    let [kept, older, newest] = ["a/cloud", "older", "newest"].map(|name| world.dir(name));
+    copy_folder(&kept, &older);
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    client.write_each();
+    end(node);
+    std::fs::rename(&kept, &newest).expect("the test's own folder");
+    copy_folder(&older, &kept);
+    client
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the test's own folder");
+    for entry in std::fs::read_dir(from).expect("the node made it") {
+        let entry = entry.expect("it can be listed");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("the test's own folder");
+    }
+}
+
+/// Goal: a journal and a map that are put back together from an older copy are not served, with
+/// the store silent since the copy and with it back, and no command removes them as if they were
+/// the newest; `layby check` names them; the newest ones are served whole, and without any the
+/// volume goes on with what the store has. Method: copies of before the last start, after a stop
+/// and after a kill; the newest back, or both files away and the loss accepted.
+#[test]
+fn an_older_journal_and_map_are_refused() {
+    for is_kill in [false, true] {
+        let Some(world) = World::new() else { return };
+        let client = put_back_older(&world, is_kill);
+        world.ask("a", &["check"]).assert_explains(&["1.map", "older copy"]);
+        let node = world.start("a");
+        let listed = || node.layby(&["volume", "list"]);
+        assert!(!node.serves(VOLUME), "{}", listed());
+        world.link.restore();
+        let refused = world.ask("a", &["volume", "set", VOLUME, "--class", "bulk"]);
+        refused.assert_explains(&["1.map", "older copy", "opening 2", "accept-loss"]);
+        world.ask("a", &KEEP).assert_explains(&["older copy"]);
+        let accept = ["volume", "accept-loss", VOLUME];
+        world.ask("a", &accept).assert_explains(&["waits for a lost level, journal or map"]);
+        assert!(!node.serves(VOLUME), "{}", listed());
+        let [kept, newest] = ["a/cloud", "newest"].map(|name| world.dir(name));
+        let put_aside = world.dir("aside");
+        if is_kill {
+            std::fs::rename(&kept, &put_aside).expect("the test's own folder");
+            node.kill9();
+            let node = world.start("a");
+            node.layby(&accept);
+            let mut client = Client::open(&node);
+            client.write_each();
+            node.kill9();
+            let node = world.start("a");
+            client.reopen(&node).verify();
+            continue;
+        }
+        std::fs::rename(&kept, &put_aside).expect("the test's own folder");
+        std::fs::rename(&newest, &kept).expect("the test's own folder");
+        assert!((0..5000).any(|_| node.serves(VOLUME)), "{}", listed());
+        let mut client = client.reopen(&node);
+        client.verify();
+        client.verify_store(&world, &node);
+    }
+}

@@ -47,7 +47,9 @@ use std::sync::Arc;
 pub use conditions::ConditionalPuts;
 pub use recover::Wanted;
 pub(crate) use recover::{Left, LeftOver, left_over};
-pub use recover::{OpenError, Opened, create, is_settled, sessions_of, volume_of};
+pub use recover::{
+    OpenError, Opened, Opening, create, is_settled, opening_of, sessions_of, volume_of,
+};
 pub use session::Link;
 pub use wait::WaitPlan;
 

@@ -86,6 +86,26 @@ pub fn volume_of(map_file: &[u8]) -> Option<VolumeUuid> {
     }
 }
 
+/// Which making of a volume's files a map file is of, and how often they were opened since: each
+/// opening raises that, durably, before the volume is used. None where the file has no sound start,
+/// which is enough for it.
+#[must_use]
+pub fn opening_of(map_file: &[u8]) -> Option<Opening> {
+    match meta::decode(map_file).ok()?.first()? {
+        Frame::Born(born) => Some(Opening { instance: born.ring.instance, count: born.ring.life }),
+        _ => None,
+    }
+}
+
+/// See [`opening_of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Drawn when journal and map were made.
+    pub instance: u64,
+    /// How often they were opened.
+    pub count: u32,
+}
+
 /// The sessions of this node's directory that a map file remembers, newest first; none in files of
 /// builds that did not write them down.
 #[must_use]

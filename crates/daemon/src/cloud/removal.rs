@@ -9,7 +9,7 @@
 //! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
 use super::files::{Present, present, remove_files};
-use super::{CloudHomes, gone, url_of};
+use super::{CloudHomes, exchanged, gone, older_copy, url_of};
 use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
@@ -231,7 +231,8 @@ impl CloudHomes {
     /// See [`crate::homes::RemoteHomes::missing_bytes`].
     pub(super) fn missing_bytes_of(&self, record: &VolumeRecord) -> Result<u64, String> {
         let paths = self.paths(record);
-        if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
+        let older = || older_copy(&self.dir, record, &paths.map);
+        if let Some(cause) = exchanged(&self.dir, record, &paths.map).or_else(older) {
             return Err(cause);
         }
         let is_taken = || record.take && !self.misses(record);
@@ -273,13 +274,22 @@ impl CloudHomes {
     /// What the node keeps of a volume goes. Whether anything is missing then, the caller knows.
     pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
         let paths = self.paths(record);
-        if let Some(cause) = super::exchanged(&self.dir, record, &paths.map) {
+        if let Some(cause) = exchanged(&self.dir, record, &paths.map) {
             // They may be all that the other volume has of its writes.
             tracing::error!(cause, "files of another volume stay where they are");
-            self.identities.drop_kept(record);
+            self.forget_kept(record);
             return Ok(());
         }
-        remove_files(&paths, || self.identities.drop_kept(record))
+        remove_files(&paths, || self.forget_kept(record))
+    }
+
+    /// What the node knows of a volume's files goes with them; false where it cannot be written.
+    fn forget_kept(&self, record: &VolumeRecord) -> bool {
+        let forgotten = self.forget_opening(record);
+        if let Err(cause) = &forgotten {
+            tracing::warn!(cause, "cannot write down that a journal and a map are gone");
+        }
+        self.identities.drop_kept(record) && forgotten.is_ok()
     }
 }
 
