@@ -13,6 +13,7 @@ mod deleted;
 mod folders;
 pub(crate) mod last;
 mod lock;
+mod room;
 
 pub use deleted::{DeletedRecord, StoreIdentity};
 pub use folders::LocalDirs;
@@ -24,7 +25,6 @@ use crate::config::{
 };
 use crate::config::{CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
-use crate::replace::{publish, replace, stage};
 use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -445,41 +445,6 @@ impl Catalog {
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(self)
     }
-
-    /// Replaces the catalog of `dir` with this one.
-    ///
-    /// # Errors
-    /// A report when the disk refuses; the old catalog then stands.
-    pub fn save(&self, dir: &Path) -> Result<(), Report> {
-        let bytes = encode(self);
-        let written = last::announce(dir, &bytes).and_then(|()| replace(dir, NAMES, &bytes));
-        written.map_err(|cause| unwritten(dir, &cause))
-    }
-
-    /// Writes this catalog beside that of `dir`, durably; what needs room on the disk is over then.
-    ///
-    /// # Errors
-    /// A report when the disk refuses; the old catalog stands either way.
-    pub fn stage(&self, dir: &Path) -> Result<(), Report> {
-        let bytes = encode(self);
-        let staged = last::announce(dir, &bytes).and_then(|()| stage(dir, NAMES.0, &bytes));
-        staged.map_err(|cause| unwritten(dir, &cause))
-    }
-
-    /// Puts the catalog that was staged last in the place of that of `dir`.
-    ///
-    /// # Errors
-    /// A report when the disk refuses; the old catalog then stands.
-    pub fn publish_staged(dir: &Path) -> Result<(), Report> {
-        publish(dir, NAMES).map_err(|cause| unwritten(dir, &cause))
-    }
-}
-
-fn unwritten(dir: &Path, cause: &std::io::Error) -> Report {
-    let path = dir.join(CATALOG_FILE_NAME);
-    Report::from_io(format!("cannot write the node's catalog `{}`", path.display()), cause)
-        .state("the catalog is as it was before; no stored data is affected")
-        .hint("make room or correct the permissions, then repeat the command")
 }
 
 /// The file: what it is, a checksum, then the catalog.
@@ -725,9 +690,9 @@ pub(crate) mod tests {
             std::fs::write(dir.path().join(NAMES.0), &bytes[..length]).expect("a write");
             assert_eq!(Catalog::load(dir.path()), Ok(Some(old.clone())));
         }
-        stage(dir.path(), NAMES.0, &bytes).expect("the directory is writable");
+        new.stage(dir.path()).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(old)));
-        publish(dir.path(), NAMES).expect("the directory is writable");
+        Catalog::publish_staged(dir.path()).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(new)));
     }
 

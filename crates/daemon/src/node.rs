@@ -269,6 +269,7 @@ impl Node {
         if found.as_ref() != Some(&view.catalog) {
             view.catalog.save(&config.dir)?;
         }
+        Catalog::keep_room(&config.dir);
         release_old(&taken, &homes);
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;

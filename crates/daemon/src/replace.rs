@@ -1,13 +1,13 @@
 //! Replacing a file of a node's directory as a whole.
 //!
-//! How: the new file is written beside the old one and synced, renamed over it, and the directory
-//! is synced. Invariant: at any instant the file is the old one or the new one, whole.
+//! How: the new file is written beside the old one and synced, both names are exchanged, and the
+//! directory is synced. Invariant: at any instant the file is the old one or the new one, whole.
 //! Cost: two syncs. Not for: files that are larger than memory should hold.
 
 use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -15,17 +15,7 @@ use std::path::Path;
 pub(crate) const ROOM: u64 = 16 << 10;
 
 /// Replaces a file of a node's directory as a whole, durably: the new one is written beside it, by
-/// the first of the names, and put in its place.
-pub(crate) fn replace(
-    dir: &Path,
-    (staged, name): (&str, &str),
-    bytes: &[u8],
-) -> std::io::Result<()> {
-    stage(dir, staged, bytes)?;
-    publish(dir, (staged, name))
-}
-
-/// Replaces a file as [`replace`] does, and needs no room for it where the file was replaced so
+/// the first of the names, and put in its place. It needs no room where the file was replaced so
 /// before: the names of old and new are exchanged, and what was written before is overwritten. The
 /// bytes are text that blanks may follow.
 pub(crate) fn replace_within(
@@ -33,18 +23,44 @@ pub(crate) fn replace_within(
     (staged, name): (&str, &str),
     bytes: &[u8],
 ) -> std::io::Result<()> {
+    let there = open_staged(dir, staged)?.metadata()?.len();
+    let room = (bytes.len() as u64).next_multiple_of(ROOM).max(there);
+    let mut padded = bytes.to_vec();
+    padded.resize(room as usize, b'\n');
+    stage_within(dir, staged, &padded)?;
+    exchange(dir, (staged, name))
+}
+
+/// Writes the new file over what is staged, durably; it is no shorter than that.
+pub(crate) fn stage_within(dir: &Path, staged: &str, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = open_staged(dir, staged)?;
     if file.metadata()?.len() == 0 {
         layby_engine::io::overwrite_in_place(&file);
     }
-    let room = (bytes.len() as u64).next_multiple_of(ROOM).max(file.metadata()?.len());
-    let mut padded = bytes.to_vec();
-    padded.resize(room as usize, b'\n');
-    file.write_all(&padded)?;
-    file.sync_all()?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Has what is staged take so many bytes at least, which no file needs that is staged later.
+pub(crate) fn pad(dir: &Path, staged: &str, length: u64) -> std::io::Result<()> {
+    let mut file = open_staged(dir, staged)?;
+    let there = file.seek(std::io::SeekFrom::End(0))?;
+    if there == 0 {
+        layby_engine::io::overwrite_in_place(&file);
+    }
+    if there < length {
+        file.write_all(&vec![b'\n'; (length - there) as usize])?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Exchanges the names of the staged file and the old one, durably: the old one's room is the next
+/// one's.
+pub(crate) fn exchange(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
     let folder = File::open(dir)?;
-    let exchange = RenameFlags::EXCHANGE;
-    match rustix::fs::renameat_with(&folder, staged, &folder, name, exchange) {
+    let flags = RenameFlags::EXCHANGE;
+    match rustix::fs::renameat_with(&folder, staged, &folder, name, flags) {
         // The first time there is nothing to exchange it for, and some file systems cannot.
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => publish(dir, (staged, name)),
         exchanged => {
@@ -56,7 +72,7 @@ pub(crate) fn replace_within(
 
 /// Opens the file that is to be written beside the old one. What is no file of the node's own
 /// there, such as a link that was in the old one's place, is not written through: its name goes.
-fn open_staged(dir: &Path, staged: &str) -> std::io::Result<File> {
+pub(crate) fn open_staged(dir: &Path, staged: &str) -> std::io::Result<File> {
     let path = dir.join(staged);
     if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
         std::fs::remove_file(&path)?;
@@ -66,16 +82,8 @@ fn open_staged(dir: &Path, staged: &str) -> std::io::Result<File> {
     options.write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 
-/// Writes the new file beside the old one and makes it durable.
-pub(crate) fn stage(dir: &Path, staged: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = open_staged(dir, staged)?;
-    file.set_len(0)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
 /// Puts the staged file in the old one's place and makes that durable.
-pub(crate) fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
+fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
     std::fs::rename(dir.join(staged), dir.join(name))?;
     File::open(dir)?.sync_all()
 }
@@ -86,25 +94,21 @@ mod tests {
     use tempfile::TempDir;
 
     const NAMES: (&str, &str) = ("a.new", "a");
-    type Replace = fn(&Path, (&str, &str), &[u8]) -> std::io::Result<()>;
 
     /// Goal: a link in the place of a file, or of the one that is staged, is replaced; what it
-    /// names is not written. Method: both places, both ways, three times over, since names are
-    /// exchanged.
+    /// names is not written. Method: both places, three times over, since names are exchanged.
     #[test]
     fn links_are_not_written_through() {
-        for replace in [replace as Replace, replace_within] {
-            for place in [NAMES.0, NAMES.1] {
-                let dir = TempDir::new().expect("a temporary directory");
-                let elsewhere = dir.path().join("elsewhere");
-                std::fs::write(&elsewhere, "precious").expect("a writable directory");
-                std::os::unix::fs::symlink(&elsewhere, dir.path().join(place)).expect("a link");
-                for round in ["1", "2", "3"] {
-                    replace(dir.path(), NAMES, round.as_bytes()).expect("a writable directory");
-                    let found = std::fs::read(dir.path().join(NAMES.1)).expect("it is there");
-                    assert_eq!(found.trim_ascii_end(), round.as_bytes());
-                    assert_eq!(std::fs::read(&elsewhere).expect("it is there"), b"precious");
-                }
+        for place in [NAMES.0, NAMES.1] {
+            let dir = TempDir::new().expect("a temporary directory");
+            let elsewhere = dir.path().join("elsewhere");
+            std::fs::write(&elsewhere, "precious").expect("a writable directory");
+            std::os::unix::fs::symlink(&elsewhere, dir.path().join(place)).expect("a link");
+            for round in ["1", "2", "3"] {
+                replace_within(dir.path(), NAMES, round.as_bytes()).expect("a writable directory");
+                let found = std::fs::read(dir.path().join(NAMES.1)).expect("it is there");
+                assert_eq!(found.trim_ascii_end(), round.as_bytes());
+                assert_eq!(std::fs::read(&elsewhere).expect("it is there"), b"precious");
             }
         }
     }

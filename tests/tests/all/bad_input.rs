@@ -412,11 +412,13 @@ fn a_full_directory_leaves_volumes_writable() {
     write(&node, "second");
 }
 
-/// Goal: a deletion that a full disk below the node's own directory refuses leaves the volume
-/// served, and is made once there is room. Method: levels, homes and stores elsewhere; a volume in
-/// a file and two in folders that are stores, one of which goes with its data; clients that go on.
+/// Goal: volumes are deleted while the disk below the node's own directory is full, so that a
+/// deletion can make room, and the next start finds them deleted; where the catalog cannot be
+/// written all the same, a deletion leaves the volume served. Method: levels, homes and stores
+/// elsewhere; volumes in files and in folders that are stores, with each word on their data; a
+/// folder in the way of the catalog's new file; clients that go on.
 #[test]
-fn a_deletion_on_a_full_directory_changes_nothing() {
+fn a_full_directory_refuses_no_deletion() {
     let (work, homes) = temporary();
     let Some(disk) = SmallDisk::new(&work.path().join("disk"), "4M") else { return };
     fs::create_dir(&homes).expect("can make it");
@@ -431,7 +433,12 @@ fn a_deletion_on_a_full_directory_changes_nothing() {
     let dir = disk.path().join("node");
     let node = Node::start(&dir, &options);
     let place = dir.display().to_string();
-    let volumes = [("file", "", "keep"), ("far", "file://", "keep"), ("gone", "file://", "delete")];
+    let volumes = [
+        ("file", "", "keep"),
+        ("dropped", "", "delete"),
+        ("far", "file://", "keep"),
+        ("gone", "file://", "delete"),
+    ];
     for (name, scheme, _) in volumes {
         let path = format!("{scheme}{elsewhere}/{name}");
         node.layby(&["volume", "create", name, "--size", "8MiB", "--path", &path]);
@@ -445,20 +452,30 @@ fn a_deletion_on_a_full_directory_changes_nothing() {
     let mut clients = volumes.map(|(name, ..)| open(name));
     clients.iter_mut().for_each(|client| write(client, 0));
     drain();
-    let filler = disk.fill();
+    // It keeps its room meanwhile.
+    let (staged, away) = (dir.join("catalog.json.new"), disk.path().join("away"));
+    let _ = fs::rename(&staged, &away);
+    fs::create_dir(&staged).expect("the disk has room");
+    let _filler = disk.fill();
     for ((name, _, data), client) in volumes.iter().zip(&mut clients) {
         let words = ["volume", "delete", name, "--data", data, "--dir", &place];
         let refused = layby(&words);
-        refused.assert_explains(&["No space left", "the volume is as it was before"]);
+        refused.assert_explains(&["cannot write", "the volume is as it was before"]);
         write(client, 1 << 20);
         write(&mut open(name), 2 << 20);
     }
     drain();
-    fs::remove_file(filler).expect("it is there");
+    fs::remove_dir(&staged).expect("it is empty");
+    let _ = fs::rename(&away, &staged);
     for (name, _, data) in volumes {
         node.layby(&["volume", "delete", name, "--data", data]);
         assert!(!node.serves(name), "{name}");
     }
+    assert!(node.layby(&["volume", "list", "--deleted"]).contains("gone"));
+    node.kill9();
+    let node = Node::start(&dir, &options);
+    let listed = node.layby(&["volume", "list"]);
+    assert!(volumes.iter().all(|(name, ..)| !listed.contains(name)), "{listed}");
     assert!(node.layby(&["volume", "list", "--deleted"]).contains("gone"));
 }
 

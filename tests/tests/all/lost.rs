@@ -145,6 +145,7 @@ fn a_loss_that_is_not_saved_is_not_accepted() {
     let away = killed.take("nvm");
     let node = killed.start();
     let obstacle = killed.dir.join("catalog.json.new");
+    fs::remove_file(&obstacle).expect("the catalog before the last");
     fs::create_dir_all(obstacle.join("x")).expect("the test's own folder");
     let said = refused(&killed.dir, &["volume", "accept-loss", "brake"]);
     assert!(said.contains("cannot write the node's catalog"), "{said}");

@@ -1,0 +1,138 @@
+//! Writing a node's catalog, on a disk that may be full.
+//!
+//! How: the new catalog is written over the file that held the one before the last, and the names
+//! of both are exchanged (see [`crate::replace`]). Both files have some room to spare, so that a
+//! change which makes the catalog a little longer needs none: a volume can be deleted while the
+//! disk is full. What is announced and written ends with blanks up to the file's length.
+//! Invariant: at any instant the catalog is the old one or the new one, whole, and the one that
+//! was written last is named.
+//! Cost: the catalog's length once more on the disk, and two syncs per change. Not for: what is in
+//! a catalog.
+
+use super::{CATALOG_FILE_NAME, Catalog, NAMES, encode, last};
+use crate::error::Report;
+use crate::replace::{ROOM, exchange, open_staged, pad, stage_within};
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+/// Bytes that the next catalogs may be longer than this one without new room: some deletions.
+const SPARE: u64 = 4 << 10;
+
+/// Bytes of a file for so many of a catalog.
+fn room_of(bytes: u64) -> u64 {
+    (bytes + SPARE).next_multiple_of(ROOM)
+}
+
+impl Catalog {
+    /// Replaces the catalog of `dir` with this one.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the old catalog then stands.
+    pub fn save(&self, dir: &Path) -> Result<(), Report> {
+        self.stage(dir)?;
+        Catalog::publish_staged(dir)
+    }
+
+    /// Writes this catalog beside that of `dir`, durably; what needs room on the disk is over then.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the old catalog stands either way.
+    pub fn stage(&self, dir: &Path) -> Result<(), Report> {
+        stage(dir, &encode(self)).map_err(|cause| unwritten(dir, &cause))
+    }
+
+    /// Puts the catalog that was staged last in the place of that of `dir`.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the old catalog then stands.
+    pub fn publish_staged(dir: &Path) -> Result<(), Report> {
+        exchange(dir, NAMES).map_err(|cause| unwritten(dir, &cause))
+    }
+
+    /// Has the next catalog of `dir` find room that an earlier build did not leave. Where there is
+    /// none, the next change says so.
+    pub(crate) fn keep_room(dir: &Path) {
+        let length = std::fs::metadata(dir.join(CATALOG_FILE_NAME)).map(|found| found.len());
+        if let Err(cause) = length.and_then(|length| pad(dir, NAMES.0, room_of(length))) {
+            tracing::warn!(%cause, "a full disk may refuse the next change of the node's catalog");
+        }
+    }
+}
+
+/// With room to spare where there is some; else within what the staged file has.
+fn stage(dir: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let (there, least) = (open_staged(dir, NAMES.0)?.metadata()?.len(), bytes.len() as u64);
+    let stage_to = |length: u64| {
+        let mut padded = bytes.to_vec();
+        padded.resize(usize::try_from(length).map_err(Error::other)?, b'\n');
+        last::announce(dir, &padded)?;
+        stage_within(dir, NAMES.0, &padded)
+    };
+    match stage_to(room_of(least).max(there)) {
+        Err(cause) if is_full(&cause) => stage_to(least.max(there)),
+        staged => staged,
+    }
+}
+
+fn is_full(cause: &Error) -> bool {
+    matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+fn unwritten(dir: &Path, cause: &Error) -> Report {
+    let path = dir.join(CATALOG_FILE_NAME);
+    Report::from_io(format!("cannot write the node's catalog `{}`", path.display()), cause)
+        .state("the catalog is as it was before; no stored data is affected")
+        .hint("make room or correct the permissions, then repeat the command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::VolumeRecord;
+    use crate::catalog::tests::example;
+    use crate::config::Name;
+
+    /// Goal: catalogs are replaced in the room that two files have, a longer one takes more, and
+    /// each is the one that was written last; what an earlier build left has no less room once a
+    /// start has seen to it. Method: catalogs of many lengths in turn, files' lengths; a catalog
+    /// as an earlier build wrote it.
+    #[test]
+    fn catalogs_are_replaced_in_the_room_that_they_have() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let lengths = || {
+            let length = |name| std::fs::metadata(dir.path().join(name)).map_or(0, |f| f.len());
+            [NAMES.0, NAMES.1].map(length)
+        };
+        let mut catalog = example();
+        let mut save = |volumes: u32, number: u32| {
+            let record = example().volumes.values().next().expect("it has one").clone();
+            let name = |id: u32| format!("v{id}").parse::<Name>().expect("good");
+            let record = |id| (name(id), VolumeRecord { id, ..record.clone() });
+            catalog.volumes = (0..volumes).map(record).collect();
+            catalog.volume_id_next = 1000 + number;
+            catalog.save(dir.path()).expect("there is room");
+            last::check(dir.path()).expect("it was written last");
+            assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog.clone())));
+        };
+        save(1, 0);
+        save(1, 1);
+        let few = lengths();
+        assert!(few[0] == few[1] && few[0].is_multiple_of(ROOM), "{few:?}");
+        save(4, 2);
+        assert_eq!(lengths(), few, "it is a little longer");
+        save(400, 3);
+        save(400, 4);
+        let many = lengths();
+        assert!(many[0] == many[1] && many[0] > few[0], "{many:?}");
+        save(1, 5);
+        save(400, 6);
+        assert_eq!(lengths(), many, "a shorter one keeps the room");
+        std::fs::remove_file(dir.path().join(NAMES.0)).expect("it was left there");
+        std::fs::write(dir.path().join(NAMES.1), encode(&example())).expect("a write");
+        Catalog::keep_room(dir.path());
+        let kept = lengths();
+        assert!(kept[0] >= kept[1] + SPARE, "{kept:?}");
+        Catalog::keep_room(dir.path());
+        assert_eq!(lengths(), kept);
+    }
+}
