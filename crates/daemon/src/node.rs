@@ -266,10 +266,7 @@ impl Node {
         view.catalog.local_dirs = LocalDirs::of(&config.dir, &config.cloud);
         // The node's identity must be known before a level carries it. What has not changed is not
         // written: a node whose disk is full can still start.
-        if found.as_ref() != Some(&view.catalog) {
-            view.catalog.save(&config.dir)?;
-        }
-        Catalog::keep_room(&config.dir);
+        view.catalog.save_changed(found.as_ref(), &config.dir)?;
         release_old(&taken, &homes);
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;

@@ -49,9 +49,22 @@ impl Catalog {
         exchange(dir, NAMES).map_err(|cause| unwritten(dir, &cause))
     }
 
+    /// Replaces the catalog of `dir`, which is `found`, where this one differs; and sees to the room
+    /// of the next one.
+    ///
+    /// # Errors
+    /// As [`Catalog::save`].
+    pub(crate) fn save_changed(&self, found: Option<&Catalog>, dir: &Path) -> Result<(), Report> {
+        if found != Some(self) {
+            self.save(dir)?;
+        }
+        Catalog::keep_room(dir);
+        Ok(())
+    }
+
     /// Has the next catalog of `dir` find room that an earlier build did not leave. Where there is
     /// none, the next change says so.
-    pub(crate) fn keep_room(dir: &Path) {
+    fn keep_room(dir: &Path) {
         let length = std::fs::metadata(dir.join(CATALOG_FILE_NAME)).map(|found| found.len());
         if let Err(cause) = length.and_then(|length| pad(dir, NAMES.0, room_of(length))) {
             tracing::warn!(%cause, "a full disk may refuse the next change of the node's catalog");
