@@ -242,4 +242,34 @@ mod tests {
             runtime(1).block_on(stop(is_aborted));
         }
     }
+
+    /// Goal: a change that goes on and a write of the catalog that hangs behind it delay a stop by
+    /// one bound together, so that the shards' stop has what the service manager leaves it. Method:
+    /// a change that ends shortly before the bound, while the only thread that may wait stays busy;
+    /// the clock is moved on.
+    #[test]
+    fn a_change_and_a_write_share_a_stops_bound() {
+        const SECONDS_MAX: u32 = 20;
+        runtime(1).block_on(async {
+            let node = MockNode::new("");
+            let control = &node.control;
+            let mut change = Some(control.lock_changes().await);
+            let _busy = keep_busy(1);
+            control.change.set_unsaved(true);
+            tokio::time::pause();
+            let mut stopping = std::pin::pin!(control.stop());
+            let mut seconds = 0;
+            let stopped = loop {
+                match poll_once(stopping.as_mut()).await {
+                    Poll::Ready(stopped) => break stopped,
+                    Poll::Pending => tokio::time::advance(Duration::from_secs(1)).await,
+                }
+                seconds += 1;
+                change = change.filter(|_| seconds + 2 < SECONDS_MAX);
+                assert!(seconds <= SECONDS_MAX + 1, "the stop waits for both, one after the other");
+            };
+            stopped.expect("the shards stop");
+            assert!(node.shards.iter().all(|shard| shard.state().stopped));
+        });
+    }
 }

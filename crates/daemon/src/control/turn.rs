@@ -19,9 +19,11 @@ use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::time::Instant;
 
-/// How long a stop waits for the change under way. A store that is silent may hold one up for
-/// minutes, and a service manager does not wait as long.
+/// How long a stop waits for the change under way and its own write of the catalog, together. A
+/// store that is silent may hold a change up for minutes, and a service manager does not wait as
+/// long.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often a long change is told that it is to end: it may be between two commands to its shards.
@@ -155,10 +157,12 @@ impl Control {
     /// Saves what the catalog lacks as the node stops, unless a change, or a write of the catalog,
     /// goes on for too long. What is returned keeps other changes from beginning.
     pub(super) async fn save_to_stop(&self) -> Option<MutexGuard<'_, ()>> {
-        let locked = tokio::time::timeout(STOP_PATIENCE, self.change.turn.lock()).await.ok();
+        // For both together: the shards' stop comes behind them.
+        let until = Instant::now() + STOP_PATIENCE;
+        let locked = tokio::time::timeout_at(until, self.change.turn.lock()).await.ok();
         if locked.is_none() {
             tracing::warn!("a change of the node goes on for too long; the node stops without it");
-        } else if tokio::time::timeout(STOP_PATIENCE, self.save_last()).await.is_err() {
+        } else if tokio::time::timeout_at(until, self.save_last()).await.is_err() {
             tracing::warn!("the catalog cannot be written in time; the node stops without it");
         }
         locked
