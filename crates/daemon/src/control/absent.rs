@@ -218,7 +218,11 @@ impl Control {
         view.absent.remove(name);
         set_phase(&mut view, name, VolumePhase::Ready);
         self.publish_served(view).await;
-        self.devices.attach_asked(self, name, &error).await.map(|()| true)
+        // The volume is served all the same, and a taking of it ends.
+        if let Err(without) = self.devices.attach_asked(self, name, &error).await {
+            tracing::warn!(%name, cause = without.cause, "{}", without.state);
+        }
+        Ok(true)
     }
 
     /// The record of a volume that is not served, under a number that no level has blocks of.
@@ -365,6 +369,37 @@ mod tests {
         assert_eq!(crate::ublk::wanted(node_id, &view), marks);
         view.catalog.volumes.get_mut("x").expect("it is known").ublk = false;
         assert!(crate::ublk::wanted(node_id, &view).is_empty(), "it does not ask for one");
+        node.run(async {}).await.expect("stops");
+    }
+
+    /// Goal: a volume that is served late, without the block device that it is to have, counts as
+    /// served, without which a taking of it never ends. Method: a volume in a store whose key is
+    /// gone at the start and comes back, said to be taken and to have a device, which no machine
+    /// has for mock shards.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_volume_without_its_device_is_served() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let key = dir.path().join("key");
+        let write_key = || {
+            std::fs::write(&key, "0f".repeat(32)).expect("a writable directory");
+            let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&key, only_owner).expect("the test's own file");
+        };
+        let text = format!("key = \"file:{}\"", key.display());
+        let text = format!("{FILE}{}", table("x", &folder(&dir, "store"), &text));
+        write_key();
+        let node = start(&dir, &text).await;
+        node.run(async {}).await.expect("stops");
+        std::fs::remove_file(&key).expect("it was there");
+        let node = start(&dir, &text).await;
+        let control = node.control();
+        let mut view = View::clone(&control.view());
+        let record = view.catalog.volumes.get_mut("x").expect("it is known");
+        (record.take, record.ublk) = (true, true);
+        control.show(view);
+        write_key();
+        assert!(control.try_absent(&name("x")).await, "it is served");
+        assert!(control.view().volumes().any(|(known, _)| *known == name("x")));
         node.run(async {}).await.expect("stops");
     }
 
