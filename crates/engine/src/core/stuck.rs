@@ -23,7 +23,7 @@ use layby_cache::{Moment, StuckAt};
 use layby_types::pauses::Pauses;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, ErrorKind, Nanos, Operation, RequestId, VolumeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// How long a device or backing store may owe an end where nothing else is said, as the kernel's
@@ -190,6 +190,27 @@ impl Core {
         self.stuck.overdue(volume).is_some_and(|overdue| overdue.is_silent)
     }
 
+    /// Volumes with a request that has waited for its bytes since `then`, where what it may wait
+    /// for has owed an end as long: their backing store, a level's device, another shard.
+    pub(crate) fn overdue_since(&self, io: &dyn Io, then: Nanos) -> HashSet<VolumeId> {
+        let owes = |disk: DiskId| {
+            let owed = io.owed(disk);
+            owed.quick.into_iter().chain(owed.slow).any(|begun| begun <= then)
+        };
+        let mut places = self.levels.iter().filter_map(level_disk);
+        let is_level_overdue = places.any(owes);
+        let home_owes = |volume: &VolumeId| {
+            self.homes.get(volume).and_then(|home| home.backing.disk()).is_some_and(owes)
+        };
+        let is_old =
+            |entry: &&super::Request| entry.waits_since <= then && has_bytes(entry.call.operation);
+        let old = self.requests.values().filter(is_old).map(|entry| entry.volume);
+        let mut volumes: HashSet<VolumeId> = old.collect();
+        volumes.retain(|volume| is_level_overdue || home_owes(volume));
+        volumes.extend(self.wides.waiting_since(then));
+        volumes
+    }
+
     /// Tells the log of a place that has become stuck, or answers again.
     fn note_stuck(
         &mut self,
@@ -317,6 +338,11 @@ impl Core {
         places.sort_by_key(|place| (place.level, place.volume));
         places
     }
+}
+
+/// Whether a request keeps memory for bytes until it ends.
+pub(super) fn has_bytes(operation: Operation) -> bool {
+    !matches!(operation, Operation::Flush | Operation::Trim | Operation::WriteZeroes)
 }
 
 pub(super) fn level_disk(level: &Level) -> Option<DiskId> {

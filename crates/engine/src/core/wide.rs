@@ -18,6 +18,7 @@
 
 use super::answer::{Destination, Place, ReadAnswer};
 use super::lead::Lead;
+use super::stuck::has_bytes;
 use super::{Answer, Ask, Asker, Core, Ended, Finished, Out, ReadSink, STATUS_BYTES_MAX};
 use crate::backing::PartPlan;
 use crate::io::{Buffer, Io, Peer};
@@ -96,6 +97,12 @@ impl Wides {
         }
         self.wholes[number as usize] = Some(whole);
         number
+    }
+
+    /// Volumes with a request that has waited for the bytes of a part since `then`.
+    pub(super) fn waiting_since(&self, then: Nanos) -> impl Iterator<Item = VolumeId> {
+        let is_old = move |whole: &&Whole| whole.started <= then && has_bytes(whole.call.operation);
+        self.wholes.iter().flatten().filter(is_old).map(|whole| whole.volume)
     }
 
     fn get(&mut self, number: u32) -> &mut Whole {

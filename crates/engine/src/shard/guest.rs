@@ -659,11 +659,11 @@ impl Guests {
         self.places.iter().flatten().any(Guest::may_go_on)
     }
 
-    /// The queues' bytes that the core holds, each with its rank; what was abandoned has bounds of
-    /// its own, and would hold back the guest that comes next.
-    pub(super) fn submitted_bytes(&self) -> impl Iterator<Item = (Rank, u64)> {
+    /// The queues' bytes that the core holds, each with its rank and volume; what was abandoned has
+    /// bounds of its own, and would hold back the guest that comes next.
+    pub(super) fn submitted_bytes(&self) -> impl Iterator<Item = (Rank, VolumeId, u64)> {
         let own = self.places.iter().flatten().filter(|guest| !guest.is_abandoned);
-        own.map(|guest| (guest.rank, guest.submitted_bytes))
+        own.map(|guest| (guest.rank, guest.volume, guest.submitted_bytes))
     }
 
     /// Lets the queues of a rank wait for room, or go on.

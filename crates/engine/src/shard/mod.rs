@@ -12,6 +12,7 @@ mod cut;
 mod ending;
 mod gate;
 mod guest;
+mod holds;
 mod intake;
 mod intent;
 mod memory;
@@ -22,6 +23,8 @@ mod sink;
 mod start;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_late;
 
 pub use memory::ClientMemory;
 pub use start::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline, write_back_on};
@@ -33,11 +36,12 @@ use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
 use gate::Gate;
 use guest::{BrokenQueue, Guests, TAG_EVENT};
+use holds::Holds;
 use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
 use memory::Memory;
 use pass::Pass;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
 
 /// How long a stop waits for clients that have their answers and do not take them.
@@ -69,8 +73,8 @@ pub struct Shard<S, H> {
     clients: Vec<Option<Client<S>>>,
     /// Clients to which something happened since the last turn's end.
     touched: Vec<u32>,
-    /// Bytes in the core's hands, by the rank of their clients.
-    rank_bytes: BTreeMap<Rank, u64>,
+    /// Which ranks have too many bytes in the core's hands.
+    holds: Holds,
     guests: Guests,
     commands: Receiver<Command<S>>,
     /// Commands may be left that the last turn did not take.
@@ -117,7 +121,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             ticks_put_off: 0,
             clients: Vec::new(),
             touched: Vec::new(),
-            rank_bytes: BTreeMap::new(),
+            holds: Holds::default(),
             guests: Guests::default(),
             commands,
             has_commands: false,
@@ -175,7 +179,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
         let deadline = deadline.min(self.pending.deadline()).min(self.memory.deadline());
-        let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
+        let deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
+        let mut deadline = deadline.min(self.holds.deadline());
         // What was answered last may have brought the next answer.
         let has_answers = self.core.has_answers();
         if self.guests.has_more() || self.ready.has_work() || self.has_commands || has_answers {
@@ -346,9 +351,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         client.settle(&mut self.memory);
         let is_gone = client.is_gone();
         let now = (client.rank, if is_gone { 0 } else { client.submitted_bytes() });
-        let (rank, bytes) = std::mem::replace(&mut client.counted, now);
-        *self.rank_bytes.entry(rank).or_default() -= bytes;
-        *self.rank_bytes.entry(now.0).or_default() += now.1;
+        let before = std::mem::replace(&mut client.counted, now);
+        self.holds.change(client.volume, before, now);
         if is_gone {
             client.forget(&mut self.memory);
             self.gate.cancel(client.volume, client.number);

@@ -104,27 +104,6 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.ready.passed(self.best, pass.requests, pass.bytes, pass.has_more);
     }
 
-    /// A rank with too much in the core's hands waits.
-    fn hold_ranks(&mut self) {
-        if !self.has_lower {
-            return;
-        }
-        let clients = self.rank_bytes.iter().map(|(rank, bytes)| (*rank, *bytes));
-        let lower = clients.chain(self.guests.submitted_bytes()).filter(|own| own.0 > self.best);
-        let mut held: Vec<(Rank, u64)> = Vec::new();
-        for (rank, bytes) in lower {
-            match held.iter_mut().find(|own| own.0 == rank) {
-                Some((_, sum)) => *sum += bytes,
-                None => held.push((rank, bytes)),
-            }
-        }
-        for (rank, bytes) in held {
-            let is_held = bytes >= self.limits.inflight_bytes_max;
-            self.ready.hold(rank, is_held);
-            self.guests.hold(rank, is_held);
-        }
-    }
-
     /// Clients come, or classes change: who is best now?
     pub(super) fn rank_clients(&mut self) {
         for client in self.clients.iter_mut().flatten() {

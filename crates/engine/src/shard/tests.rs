@@ -1,122 +1,132 @@
-//! When a whole shard sleeps: a simulated machine, a shard that is driven turn by turn.
+//! Whole turns of a shard: ranks that wait, and volumes beside one whose device hangs.
+//!
+//! How: a shard on a simulated machine with memory alone and a disk per volume; clients of a plain
+//! protocol of the tests' own, whose requests and replies have one size beside their bytes.
 
 use super::*;
-use crate::backing::RemoteBacking;
-use crate::control::{BackingPlan, OpenRemote, VolumePlan};
-use crate::io::{Buffer, IoChoice, SimHost, SimIo, Waker};
-use layby_cache::schedule::ScheduleLimits;
+use crate::control::{BackingPlan, ClientId, VolumePlan};
+use crate::io::{IoChoice, SimHost, SimIo};
 use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
     ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_types::{
-    Backing, BackingDone, BackingOperation, BlockSize, Call, ClassId, Extent, Parsed, SessionError,
+    BlockSize, Call, CallFlags, ClassId, Extent, Operation, Parsed, Session, SessionError,
 };
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
-const VOLUME: VolumeId = VolumeId(1);
-const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 8;
+const MIB: u64 = 1 << 20;
+const LENGTH: u64 = 64 * MIB;
+/// Bytes of a request, and of a reply beside what was read.
+const MESSAGE_BYTES: usize = 17;
+/// The class of the first volume is the best one; the others' is below.
+const BEST: VolumeId = VolumeId(1);
+const ONE: VolumeId = VolumeId(2);
+const OTHER: VolumeId = VolumeId(3);
+/// Turns that anything may take before it counts as hung.
+const TURNS_MAX: u32 = 20_000;
 
-/// The session of a client that there is none of.
-enum NoSession {}
+/// First bytes of requests; others are refused.
+const READ: u8 = 0;
+const FLUSH: u8 = 1;
+const TRIM: u8 = 2;
+const WRITE: u8 = 3;
+const GOODBYE: u8 = 5;
 
-impl Session for NoSession {
+fn message(kind: u8, offset: u64, length: u64) -> Vec<u8> {
+    [&[kind][..], &offset.to_le_bytes(), &length.to_le_bytes()].concat()
+}
+
+/// A read of `length` bytes from `offset`.
+fn read(offset: u64, length: u64) -> Vec<u8> {
+    message(READ, offset, length)
+}
+
+/// The protocol: an operation, an offset, a length; what is written is a zero.
+struct Plain;
+
+impl Session for Plain {
     fn parse<'bytes>(
         &mut self,
-        _: &'bytes [u8],
-        _: &mut Vec<u8>,
+        bytes: &'bytes [u8],
+        out: &mut Vec<u8>,
     ) -> Result<Parsed<'bytes>, SessionError> {
-        match *self {}
+        let Some(message) = bytes.get(..MESSAGE_BYTES) else {
+            return Ok(Parsed::Incomplete { wanted: MESSAGE_BYTES });
+        };
+        let number = |at: usize| {
+            let bytes = message[at..at + 8].try_into().expect("eight bytes");
+            u64::from_le_bytes(bytes)
+        };
+        let (offset, length, flags) = (number(1), number(9), CallFlags::default());
+        let (operation, payload): (_, &[u8]) = match message[0] {
+            READ => (Operation::Read, &[]),
+            FLUSH => (Operation::Flush, &[]),
+            TRIM => (Operation::Trim, &[]),
+            WRITE => (Operation::Write, &[0]),
+            GOODBYE => return Ok(Parsed::Goodbye),
+            _ => {
+                out.extend([0; MESSAGE_BYTES]);
+                return Ok(Parsed::Answered { consumed: MESSAGE_BYTES });
+            }
+        };
+        let call = Call { cookie: 0, operation, offset, length, flags };
+        Ok(Parsed::Call { consumed: MESSAGE_BYTES, call, payload })
     }
 
-    fn reply_read_head(&mut self, _: &Call, _: &mut Vec<u8>) {
-        match *self {}
+    fn reply_read_head(&mut self, _: &Call, out: &mut Vec<u8>) {
+        out.extend([0; MESSAGE_BYTES]);
     }
 
-    fn reply_done(&mut self, _: &Call, _: &mut Vec<u8>) {
-        match *self {}
+    fn reply_done(&mut self, _: &Call, out: &mut Vec<u8>) {
+        out.extend([0; MESSAGE_BYTES]);
     }
 
-    fn reply_extents(&mut self, _: &Call, _: &[Extent], _: &mut Vec<u8>) {
-        match *self {}
+    fn reply_extents(&mut self, call: &Call, _: &[Extent], _: &mut Vec<u8>) {
+        panic!("{call:?} asks for no extents");
     }
 
-    fn reply_error(&mut self, _: &Call, _: ErrorKind, _: &mut Vec<u8>) {
-        match *self {}
+    fn reply_error(&mut self, call: &Call, kind: ErrorKind, _: &mut Vec<u8>) {
+        panic!("{call:?} failed: {kind}");
     }
 }
 
-/// A backing store that ends no call, and that another node can take.
-#[derive(Clone, Debug, Default)]
-struct Store {
-    is_taken: Arc<AtomicBool>,
-}
-
-impl OpenRemote for Store {
-    fn name(&self) -> String {
-        "store".into()
-    }
-
-    fn open(&self, _: Waker) -> Result<RemoteBacking, CommandError> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl Backing<Buffer> for Store {
-    fn submit(&mut self, _: u64, _: BackingOperation<Buffer>) {}
-
-    fn poll(&mut self) -> Option<BackingDone<Buffer>> {
-        None
-    }
-
-    fn poll_at_hand(&mut self) -> Option<Range<u64>> {
-        None
-    }
-
-    fn name(&self) -> &str {
-        "store"
-    }
-
-    fn resize(&mut self, _: u64) -> Result<(), ErrorKind> {
-        Ok(())
-    }
-
-    fn is_closed(&self) -> bool {
-        self.is_taken.load(Ordering::Relaxed)
-    }
-
-    fn stop_waiting(&mut self) {}
-}
-
-fn volume(blocks: u64) -> VolumeSpec {
-    let (class, shares) = (ClassId(0), [Share::OPEN; LEVELS_MAX]);
-    VolumeSpec { id: VOLUME, class, length: blocks * BLOCK, shares, write_through: true }
-}
-
-/// One memory level, one volume without a write intent.
-fn plan(store: &Store) -> ShardPlan {
-    let (kind, eviction) = (LevelKind::Memory, EvictionKind::Lru);
-    let level = LevelSpec { kind, slots: 4, eviction, watermarks: Watermarks::DEFAULT };
-    let class = ClassSpec {
-        name: "normal".into(),
-        rank: 0,
+fn spec() -> CacheSpec {
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let class = |name: &str, rank| ClassSpec {
+        name: name.into(),
+        rank,
         levels: 0b1,
         durable_writes: false,
-        borrow: false,
-        keep_reads: false,
+        borrow: true,
+        keep_reads: true,
         latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
+    CacheSpec {
+        block_size: BlockSize::MIN,
+        levels: vec![LevelSpec { kind: LevelKind::Memory, slots: 64, eviction, watermarks }],
+        classes: vec![class("best", 0), class("lower", 1)],
+        writeback: WritebackLimits::DEFAULT,
+        read_ahead: ReadAheadLimits::DEFAULT,
+    }
+}
+
+fn volume(id: VolumeId, backing: BackingPlan) -> VolumePlan {
+    let class = ClassId(u8::from(id != BEST));
+    let shares = [Share::OPEN; LEVELS_MAX];
+    let spec = VolumeSpec { id, class, length: LENGTH, shares, write_through: false };
+    VolumePlan { spec, backing, is_clean: false, is_read_only: false }
+}
+
+fn plan(volumes: Vec<VolumePlan>, schedule: ScheduleLimits) -> ShardPlan {
     let memory = LevelPart {
         name: "dram".into(),
         path: None,
         base: 0,
-        length: 4 * BLOCK,
+        length: 64 * 4096,
         is_absent: false,
         known: None,
         segments: Default::default(),
@@ -130,59 +140,128 @@ fn plan(store: &Store) -> ShardPlan {
         nice: 0,
         io: IoChoice::Auto,
         node: [7; 16],
-        spec: CacheSpec {
-            block_size: BlockSize::MIN,
-            levels: vec![level],
-            classes: vec![class],
-            writeback: WritebackLimits::DEFAULT,
-            read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
-        },
+        spec: spec(),
         levels: vec![memory],
-        volumes: vec![VolumePlan {
-            spec: volume(BLOCKS),
-            backing: BackingPlan::Remote(Arc::new(store.clone())),
-            is_clean: true,
-            is_read_only: false,
-        }],
+        volumes,
         is_new: true,
         is_strict: false,
         simulate_power_loss: false,
         home_delay: Nanos::ZERO,
-        io_timeout: Nanos::from_secs(30),
-        schedule: ScheduleLimits::DEFAULT,
+        // What waits is not ended by this.
+        io_timeout: Nanos::NEVER,
+        schedule,
         client_memory: ClientMemory::DEFAULT,
         home_budget: None,
         lock: None,
     }
 }
 
-/// Goal: a shard does not sleep on an answer that comes to be behind the taking of answers, since
-/// nothing else would wake it. Method: a shrink waits for its volume's write intent; another node
-/// takes the volume, so that the zeroing which the intent releases ends at once, in the same turn.
-#[test]
-fn an_answer_that_comes_late_in_a_turn_is_not_slept_on() {
-    let store = Store::default();
-    let host = SimHost::new(SimIo::new(1));
-    let (commands, receiver): (Sender<Command<NoSession>>, _) = channel();
-    let started = Shard::start(host.clone(), &plan(&store), 1, receiver, Box::new(|_| ()));
-    let (mut shard, _) = started.expect("it starts");
-    let (answer, shrunk) = channel();
-    let answer = Box::new(move |result: Result<(), CommandError>| {
-        answer.send(result.map_err(|error| error.kind)).expect("the test listens");
-    });
-    commands.send(Command::SetVolume(volume(BLOCKS - 1), answer)).expect("the shard listens");
-    for _ in 0..10 {
-        assert!(shard.turn());
+/// A shard, its machine and its clients.
+struct Bench {
+    host: SimHost,
+    shard: Shard<Plain, SimHost>,
+    clients: u64,
+    _commands: Sender<Command<Plain>>,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Bench {
+        Bench::with(seed, ScheduleLimits::DEFAULT)
     }
-    assert!(shrunk.try_recv().is_err(), "it waits for the write intent");
-    store.is_taken.store(true, Ordering::Relaxed);
-    let waits = host.machine().waits_in_vain();
-    let now = host.now();
-    commands.send(Command::RecordIntent(VOLUME, Box::new(drop))).expect("the shard listens");
-    assert!(shard.turn());
-    let vain = host.machine().waits_in_vain() - waits;
-    let slept = host.now().since(now);
-    assert!(vain == 0 && slept < Nanos::from_millis(1), "it sleeps: {vain}, {slept:?}");
-    assert!(shard.turn());
-    assert_eq!(shrunk.try_recv(), Ok(Err(ErrorKind::Closed)));
+
+    fn with(seed: u64, schedule: ScheduleLimits) -> Bench {
+        let volumes = [BEST, ONE, OTHER].map(|id| {
+            let path = PathBuf::from(id.0.to_string());
+            volume(id, BackingPlan::File { path, create: false })
+        });
+        let mut io = SimIo::new(seed);
+        for id in [BEST, ONE, OTHER] {
+            io.add_disk(&id.0.to_string(), LENGTH);
+        }
+        let (host, (commands, receiver)) = (SimHost::new(io), channel());
+        let plan = plan(volumes.into(), schedule);
+        let notices = Box::new(|notice| panic!("{notice:?}"));
+        let started = Shard::start(host.clone(), &plan, seed, receiver, notices);
+        let (shard, _) = started.expect("sound disks");
+        Bench { host, shard, clients: 0, _commands: commands }
+    }
+
+    fn enter(&mut self, volume: VolumeId) -> SocketId {
+        let socket = self.host.machine().add_socket();
+        self.clients += 1;
+        let connection = Connection {
+            client: ClientId(self.clients),
+            socket: None,
+            cipher: None,
+            session: Plain,
+            volume,
+            received: Vec::new(),
+            pending: Vec::new(),
+            peer: "test".into(),
+        };
+        self.shard.serve(socket, connection);
+        socket
+    }
+
+    /// Keeps a volume's backing store from ending anything, or ends that.
+    fn set_stuck(&mut self, volume: VolumeId, is_stuck: bool) {
+        let mut machine = self.host.machine();
+        let disk = machine.attach_disk(&volume.0.to_string()).expect("it has one");
+        machine.set_stuck(disk, is_stuck);
+    }
+
+    fn put(&mut self, client: SocketId, bytes: &[u8]) {
+        self.host.machine().put(client, bytes);
+    }
+
+    /// Turns until the client has received so many bytes; answers with how long that took.
+    fn receive(&mut self, client: SocketId, count: u64) -> Nanos {
+        let (mut left, begun) = (count, self.host.now());
+        for _ in 0..TURNS_MAX {
+            left -= self.host.machine().take(client, left as usize).len() as u64;
+            if left == 0 {
+                return self.host.now().since(begun);
+            }
+            assert!(self.shard.turn(), "nothing stops it");
+        }
+        panic!("{left} bytes of {count} never come");
+    }
+}
+
+/// Bytes of the reply to a read.
+fn reply(length: u64) -> u64 {
+    MESSAGE_BYTES as u64 + length
+}
+
+/// Goal: requests that wait for a backing store that hangs, as many as one rank may have in flight,
+/// delay those of another volume of the rank for a moment, and no more; also finished replies are
+/// sent. Method: reads of a stuck disk beside an idle client of the best rank, reads of another
+/// volume before and behind them; virtual time, and then the disk goes on.
+#[test]
+fn a_hanging_volume_holds_no_other() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed);
+        let [_idle, one, other] = [BEST, ONE, OTHER].map(|volume| bench.enter(volume));
+        bench.put(other, &read(0, 4096));
+        bench.receive(other, reply(4096));
+        bench.set_stuck(ONE, true);
+        for number in 0..20 {
+            bench.put(one, &read(number * MIB, MIB));
+        }
+        for _ in 0..500 {
+            assert!(bench.shard.turn(), "nothing stops it");
+        }
+        let held = bench.shard.rank_stats().iter().map(|stats| stats.bytes_inflight).max();
+        let most = ScheduleLimits::INFLIGHT_BYTES_DEFAULT;
+        assert!(held >= Some(most), "{held:?} bytes hang; replay with SEED={seed}");
+        for number in 0..50 {
+            bench.put(other, &read(number % 4 * MIB, MIB));
+            bench.put(other, &read(0, 4096));
+            let took = bench.receive(other, reply(MIB) + reply(4096));
+            let most = if number == 0 { Nanos::from_secs(3) } else { Nanos::from_secs(1) };
+            assert!(took < most, "read {number} took {took}; replay with SEED={seed}");
+        }
+        bench.set_stuck(ONE, false);
+        bench.receive(one, 20 * reply(MIB));
+    }
 }
