@@ -167,6 +167,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.release();
         self.cut_stalled();
         self.answer();
+        // What has ended may have been what held a rank: nothing else would wake the shard.
+        self.hold_ranks();
         self.grant_memory();
         self.end_window();
         if self.is_stopping && self.is_quiet() {

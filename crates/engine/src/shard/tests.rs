@@ -265,3 +265,35 @@ fn a_hanging_volume_holds_no_other() {
         bench.receive(one, 20 * reply(MIB));
     }
 }
+
+/// Goal: a rank that was held goes on with the end of what held it. Method: reads beyond the least
+/// that a rank may have in flight, so that all which is ends in one turn now and then, and nothing
+/// else could wake the shard; it never sleeps without a deadline while a reply is missing.
+#[test]
+fn a_held_rank_goes_on_when_its_bytes_have_ended() {
+    for seed in 0..30 {
+        let inflight_bytes_max = ScheduleLimits::INFLIGHT_BYTES_MIN;
+        let schedule = ScheduleLimits { inflight_bytes_max, ..ScheduleLimits::DEFAULT };
+        let mut bench = Bench::with(seed, schedule);
+        let [_idle, one, other] = [BEST, ONE, OTHER].map(|volume| bench.enter(volume));
+        for number in 0..8 {
+            bench.put(one, &read(number * MIB, MIB));
+        }
+        bench.put(other, &read(0, MIB));
+        let (mut left, mut is_asleep) = (9 * reply(MIB), false);
+        for _ in 0..TURNS_MAX {
+            let taken = [one, other].map(|client| bench.host.machine().take(client, MIB as usize));
+            let taken: u64 = taken.iter().map(|bytes| bytes.len() as u64).sum();
+            left -= taken;
+            // A send may have waited for this taking, and for nothing else.
+            assert!(taken > 0 || !is_asleep, "{left} bytes are left; replay with SEED={seed}");
+            if left == 0 {
+                break;
+            }
+            let before = bench.host.machine().waits_in_vain();
+            assert!(bench.shard.turn(), "nothing stops it");
+            is_asleep = bench.host.machine().waits_in_vain() > before;
+        }
+        assert_eq!(left, 0, "replay with SEED={seed}");
+    }
+}
