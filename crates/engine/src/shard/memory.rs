@@ -5,10 +5,11 @@
 //! one is charged nothing. What it holds beyond is charged to its volume and to the shard. A
 //! request that does not fit waits in its connection, whose socket is not read meanwhile, and is
 //! named again when enough is free. Waiting requests of a volume are granted in their order. Ranks
-//! below the best one leave it a quarter. One request starts always where nothing is charged but
-//! to connections that wait themselves and have nothing in flight, however large it is: nothing
-//! else could free room. A connection that is busy gets a larger buffer to receive into, out of a
-//! small part of its own.
+//! below the best one leave it a quarter, and a volume of theirs holds at most as much as it leaves
+//! free of their part, so that what never ends leaves others room. One request starts always where
+//! nothing is charged but to connections that wait themselves and have nothing in flight, however
+//! large it is: nothing else could free room. A connection that is busy gets a larger buffer to
+//! receive into, out of a small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
 //! Not for: guests' queues, whose bytes lie in the guests' memory and are bounded by their rings.
@@ -231,7 +232,7 @@ impl Memory {
             return true;
         }
         let is_behind = self.waiting.iter().any(|waiting| waiting.volume == holder.volume);
-        let fits = self.fits_volume(holder.volume, ask.bytes) && self.fits(ask, self.short);
+        let fits = self.fits_volume(holder.volume, ask) && self.fits(ask, self.short);
         !is_behind && fits
     }
 
@@ -246,9 +247,14 @@ impl Memory {
         may
     }
 
-    fn fits_volume(&self, volume: VolumeId, bytes: u64) -> bool {
+    /// Whether the request's volume may hold so much beside others.
+    fn fits_volume(&self, volume: VolumeId, ask: Ask) -> bool {
         let own = self.volumes.get(&volume).copied().unwrap_or_default();
-        own.is_idle() || own.charged + bytes <= self.limits.volume_bytes_max()
+        let most = self.limits.volume_bytes_max();
+        let would_hold = own.charged + ask.bytes;
+        // Of lower ranks the first volume gets a half, the next a half of the rest, and so on.
+        let leaves_room = would_hold + self.all.charged + ask.bytes <= most;
+        own.is_idle() || would_hold <= most && (ask.is_best || leaves_room)
     }
 
     /// Whether the shard has room, and none that waits before it lacks that.
@@ -268,7 +274,7 @@ impl Memory {
         let (mut named, mut held_back) = (Vec::new(), Vec::new());
         for waiting in std::mem::take(&mut self.waiting) {
             let Waiting { number, volume, ask } = waiting;
-            let is_behind = held_back.contains(&volume) || !self.fits_volume(volume, ask.bytes);
+            let is_behind = held_back.contains(&volume) || !self.fits_volume(volume, ask);
             if !is_behind && self.fits(ask, self.short) {
                 let granted = Sum { charged: ask.bytes, parked: 0 };
                 self.charge(volume, Sum::default(), granted);
@@ -371,6 +377,31 @@ mod tests {
         assert!(memory.may_hold(&mut third, ask(0, 16 * MIB)));
         let mut tiny = Memory::new(ClientMemory { bytes_max: MIB, ..ClientMemory::DEFAULT });
         assert!(tiny.may_hold(&mut holder(0), ask(0, 32 * MIB)));
+    }
+
+    /// Goal: below the best rank a volume leaves others room, however much it asks for and however
+    /// long it holds that, and those leave a third one room, too. Method: connections of two
+    /// volumes that ask until they are refused, and end nothing; requests of a third.
+    #[test]
+    fn a_volume_leaves_others_room() {
+        let mut memory = memory();
+        let lower = |bytes| Ask { is_best: false, ..ask(0, bytes) };
+        for (volume, least) in [(0, 20 * MIB), (1, 10 * MIB)] {
+            let mut held = 0;
+            for index in 0..64 {
+                let mut holder = holder(volume + 3 * index);
+                if !memory.has_room(&mut holder, lower(MIB)) {
+                    break;
+                }
+                memory.settle(&mut holder, MIB + ClientMemory::CONNECTION_BYTES_FREE, false);
+                held += MIB;
+            }
+            assert!(held >= least, "{held} bytes of volume {volume}");
+        }
+        let mut third = holder(2);
+        assert!(memory.may_hold(&mut third, lower(4 * MIB)));
+        memory.settle(&mut third, 2 * MIB, false);
+        assert!(memory.may_hold(&mut third, lower(MIB)));
     }
 
     /// Goal: connections that wait, each with a long message in its buffer, do not wait for one
