@@ -7,6 +7,7 @@
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -36,8 +37,6 @@ const RECEIVE_BYTES_LOWER: usize = 8 << 10;
 const INFLIGHT_MAX: u32 = 1024;
 /// Bytes of waiting replies at most (one more request may start).
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
-/// Bytes of one send at most: a client that takes so few of them in minutes takes none.
-const SEND_BYTES_MAX: usize = 1 << 20;
 /// Bytes of zeroings and discards in flight at most (one more may start): a client that leaves
 /// leaves no more behind to be done.
 const ERASING_BYTES_MAX: u64 = 1 << 30;
@@ -204,15 +203,6 @@ impl<S: Session> Client<S> {
     /// Whether its peer is known to have left, or said so and has.
     pub(super) fn has_left(&self, io: &dyn Io) -> bool {
         self.is_leaving && (self.is_dead || io.has_peer_left(self.socket))
-    }
-
-    fn has_to_send(&self) -> bool {
-        self.unsent.is_some() || !self.outbox.is_empty()
-    }
-
-    /// Whether something could be sent now.
-    pub(super) fn may_send(&self) -> bool {
-        self.has_to_send() && !self.is_sending && !self.is_dead && !self.is_broken
     }
 
     fn is_full(&self) -> bool {
@@ -682,63 +672,6 @@ impl<S: Session> Client<S> {
         match result {
             Ok(Answer::Data(answer)) => self.reply_data(io, &call, answer),
             other => self.reply_short(io, &call, &other),
-        }
-    }
-
-    /// Sends what has gathered, as far as `pass` goes, unless a send is in flight.
-    pub(super) fn send(&mut self, io: &mut dyn Io, pass: &mut Pass) -> Result<(), &'static str> {
-        if !self.may_send() {
-            return Ok(());
-        }
-        if self.unsent.is_none() {
-            self.unsent = self.outbox.pop(io);
-            if self.cipher.is_some() {
-                self.seal_unsent(io)?;
-            }
-        }
-        let Some((buffer, start, end)) = self.unsent.take() else { return Ok(()) };
-        let count = pass.take_copied((end - start).min(SEND_BYTES_MAX) as u64) as usize;
-        if count == 0 {
-            self.unsent = Some((buffer, start, end));
-            return Ok(());
-        }
-        (self.is_sending, self.sent, self.send_end) = (true, start + count, end);
-        self.send_held = buffer.capacity();
-        self.begin_peers_turn(io.now());
-        let token = Token(TAG_SEND << 56 | u64::from(self.number));
-        let end = start + count;
-        io.submit(token, IoOperation::Send { socket: self.socket, buffer, start, end });
-        Ok(())
-    }
-
-    /// Replaces clear bytes that are to be sent next by sealed ones.
-    fn seal_unsent(&mut self, io: &mut dyn Io) -> Result<(), &'static str> {
-        let cipher = self.cipher.as_mut().expect("only sealed connections come here");
-        let Some((clear, start, end)) = self.unsent.take() else { return Ok(()) };
-        let mut wire = Vec::new();
-        let sealed = cipher.seal(&clear[start..end], &mut wire);
-        io.recycle(clear);
-        sealed.map_err(|error| error.reason)?;
-        let mut buffer = io.buffer(wire.len());
-        buffer.copy_from_slice(&wire);
-        self.unsent = Some((buffer, 0, wire.len()));
-        Ok(())
-    }
-
-    /// Takes the end of a send.
-    pub(super) fn on_sent(&mut self, io: &mut dyn Io, buffer: Option<Buffer>, is_ok: bool) {
-        self.is_sending = false;
-        self.send_held = 0;
-        self.memory.moved_at = io.now();
-        match buffer {
-            Some(buffer) if is_ok && self.sent < self.send_end && !self.is_dead => {
-                self.unsent = Some((buffer, self.sent, self.send_end));
-            }
-            buffer => buffer.into_iter().for_each(|buffer| io.recycle(buffer)),
-        }
-        if !is_ok {
-            self.is_leaving = true;
-            self.is_broken = true;
         }
     }
 
