@@ -37,6 +37,11 @@ const RECEIVE_BYTES_LOWER: usize = 8 << 10;
 const INFLIGHT_MAX: u32 = 1024;
 /// Bytes of waiting replies at most (one more request may start).
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
+/// Of those, bytes of replies for which no room was asked, also while they are being sent or their
+/// requests are in flight: they are to fit into what each client has free.
+const SHORT_BYTES_MAX: usize = 16 << 10;
+/// What a request in flight counts for that: about its reply.
+const SHORT_BYTES: usize = SHORT_BYTES_MAX / INFLIGHT_MAX as usize;
 /// Bytes of zeroings and discards in flight at most (one more may start): a client that leaves
 /// leaves no more behind to be done.
 const ERASING_BYTES_MAX: u64 = 1 << 30;
@@ -91,6 +96,8 @@ pub(super) struct Client<S> {
     sent: usize,
     /// A buffer of which a part was sent: from where on it was not, and its end.
     unsent: Option<(Buffer, usize, usize)>,
+    /// Of the buffer that is being sent, or was in part, bytes for which no room was asked.
+    short_sending: usize,
     /// No more calls are taken; the connection closes when all are answered.
     is_leaving: bool,
     /// That is so since the node stops.
@@ -150,6 +157,7 @@ impl<S: Session> Client<S> {
             send_held: 0,
             sent: 0,
             unsent: None,
+            short_sending: 0,
             is_leaving: false,
             is_stopping: false,
             is_broken: false,
@@ -206,7 +214,9 @@ impl<S: Session> Client<S> {
     }
 
     fn is_full(&self) -> bool {
+        let short = self.outbox.short() + self.short_sending;
         self.inflight >= INFLIGHT_MAX
+            || short + self.inflight as usize * SHORT_BYTES >= SHORT_BYTES_MAX
             || self.inflight_bytes >= self.memory.inflight_bytes_max
             || self.outbox.len() >= OUTBOX_BYTES_MAX
     }
@@ -498,7 +508,7 @@ impl<S: Session> Client<S> {
             }
             let parsed = self.session.parse(&bytes[consumed_all..], &mut self.scratch);
             if !self.scratch.is_empty() {
-                self.outbox.push(io, &self.scratch);
+                self.outbox.push_short(io, &self.scratch);
                 self.scratch.clear();
             }
             match parsed.map_err(|error| error.reason)? {
@@ -643,7 +653,11 @@ impl<S: Session> Client<S> {
             Ok(Answer::Data(_)) => unreachable!("data goes another way"),
             Err(kind) => self.session.reply_error(call, *kind, out),
         }
-        self.outbox.push(io, &self.scratch);
+        // Room was asked for the answer of block status, and of it alone.
+        match result {
+            Ok(Answer::Extents(_)) => self.outbox.push(io, &self.scratch),
+            _ => self.outbox.push_short(io, &self.scratch),
+        }
         if is_planted(Plant::DoubleCompletion) {
             self.outbox.push(io, &self.scratch);
         }

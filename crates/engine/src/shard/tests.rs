@@ -32,6 +32,7 @@ const READ: u8 = 0;
 const FLUSH: u8 = 1;
 const TRIM: u8 = 2;
 const WRITE: u8 = 3;
+const INVALID: u8 = 4;
 const GOODBYE: u8 = 5;
 
 fn message(kind: u8, offset: u64, length: u64) -> Vec<u8> {
@@ -295,5 +296,30 @@ fn a_held_rank_goes_on_when_its_bytes_have_ended() {
             is_asleep = bench.host.machine().waits_in_vain() > before;
         }
         assert_eq!(left, 0, "replay with SEED={seed}");
+    }
+}
+
+/// Goal: replies for which no room was asked hold no more than each client has free, whatever it
+/// asks for without ever receiving, and come in full once it receives. Method: thousands of
+/// requests of each kind in one go, of the best rank and of a lower one; what is charged, turn by
+/// turn, then the bytes of all replies.
+#[test]
+fn replies_without_room_are_bounded() {
+    const REQUESTS: u64 = 10_000;
+    for (seed, kind) in [FLUSH, TRIM, WRITE, INVALID].into_iter().enumerate() {
+        for volume in [BEST, ONE] {
+            let mut bench = Bench::new(seed as u64);
+            let [_idle, deaf] = [BEST, volume].map(|volume| bench.enter(volume));
+            let length = if kind == TRIM { 4096 } else { 1 };
+            for number in 0..REQUESTS {
+                bench.put(deaf, &message(kind, number % 1000 * 4096, length));
+            }
+            for _ in 0..3000 {
+                assert!(bench.shard.turn(), "nothing stops it");
+                let held = bench.shard.memory.stats().bytes_held;
+                assert_eq!(held, 0, "of kind {kind} by {volume:?}");
+            }
+            bench.receive(deaf, REQUESTS * reply(0));
+        }
     }
 }

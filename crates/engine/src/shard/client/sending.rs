@@ -31,7 +31,9 @@ impl<S: Session> Client<S> {
             return Ok(());
         }
         if self.unsent.is_none() {
-            self.unsent = self.outbox.pop(io);
+            let popped = self.outbox.pop(io);
+            self.short_sending = popped.as_ref().map_or(0, |popped| popped.short);
+            self.unsent = popped.map(|popped| (popped.buffer, popped.start, popped.end));
             if self.cipher.is_some() {
                 self.seal_unsent(io)?;
             }
@@ -79,7 +81,10 @@ impl<S: Session> Client<S> {
             Some(buffer) if is_ok && self.sent < self.send_end && !self.is_dead => {
                 self.unsent = Some((buffer, self.sent, self.send_end));
             }
-            buffer => buffer.into_iter().for_each(|buffer| io.recycle(buffer)),
+            buffer => {
+                self.short_sending = 0;
+                buffer.into_iter().for_each(|buffer| io.recycle(buffer));
+            }
         }
         if !is_ok {
             self.is_leaving = true;
