@@ -98,6 +98,8 @@ pub(super) struct Client<S> {
     unsent: Option<(Buffer, usize, usize)>,
     /// Of the buffer that is being sent, or was in part, bytes for which no room was asked.
     short_sending: usize,
+    /// The peer's sealed bytes have ended; those that came before are not all used yet.
+    has_closed: bool,
     /// No more calls are taken; the connection closes when all are answered.
     is_leaving: bool,
     /// That is so since the node stops.
@@ -158,6 +160,7 @@ impl<S: Session> Client<S> {
             sent: 0,
             unsent: None,
             short_sending: 0,
+            has_closed: false,
             is_leaving: false,
             is_stopping: false,
             is_broken: false,
@@ -363,7 +366,7 @@ impl<S: Session> Client<S> {
         let wanted = result?;
         // What it was granted it has used, or does not need any more.
         memory.give_back(&self.memory);
-        let may_receive = !self.is_leaving && !self.is_dead && !self.is_full();
+        let may_receive = !self.is_leaving && !self.has_closed && !self.is_dead && !self.is_full();
         let waits = self.hold == Hold::Held || self.memory.is_waiting || self.is_behind_own;
         if may_receive && !pass.has_more && !waits {
             self.fit_buffer(io, memory, wanted, pass);
@@ -472,11 +475,13 @@ impl<S: Session> Client<S> {
         let cipher = self.cipher.as_mut().expect("only sealed connections come here");
         let opened = cipher.open(&buffer[..self.filled], &mut clear).map_err(|e| e.reason)?;
         self.filled = 0;
-        self.is_leaving |= !opened;
+        self.has_closed |= !opened;
         let capacity = buffer.capacity() + clear.capacity();
         let bytes = (clear.as_slice(), capacity);
         let (consumed, wanted) = self.parse(io, core, (gate, memory), bytes, pass)?;
         clear.drain(..consumed);
+        // What came whole before the peer's last byte has begun, unless it waits.
+        self.is_leaving |= self.has_closed && (wanted > 0 || clear.is_empty());
         // What a long message took is given back when it has gone.
         if clear.is_empty() && clear.capacity() > RECEIVE_BYTES_FIRST {
             clear = Vec::new();

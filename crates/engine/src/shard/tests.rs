@@ -11,7 +11,7 @@ use layby_cache::{
     ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_types::{
-    BlockSize, Call, CallFlags, ClassId, Extent, Operation, Parsed, Session, SessionError,
+    BlockSize, Call, CallFlags, Cipher, ClassId, Extent, Operation, Parsed, Session, SessionError,
 };
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -34,6 +34,8 @@ const TRIM: u8 = 2;
 const WRITE: u8 = 3;
 const INVALID: u8 = 4;
 const GOODBYE: u8 = 5;
+/// The cipher's end of the peer's bytes.
+const CLOSE: u8 = 6;
 
 fn message(kind: u8, offset: u64, length: u64) -> Vec<u8> {
     [&[kind][..], &offset.to_le_bytes(), &length.to_le_bytes()].concat()
@@ -90,6 +92,32 @@ impl Session for Plain {
 
     fn reply_error(&mut self, call: &Call, kind: ErrorKind, _: &mut Vec<u8>) {
         panic!("{call:?} failed: {kind}");
+    }
+}
+
+/// No cipher but for the peer's last message, behind which nothing comes.
+#[derive(Default)]
+struct Open {
+    part: Vec<u8>,
+}
+
+impl Cipher for Open {
+    fn open(&mut self, wire: &[u8], clear: &mut Vec<u8>) -> Result<bool, SessionError> {
+        for byte in wire {
+            self.part.push(*byte);
+            if self.part.len() == MESSAGE_BYTES {
+                if self.part[0] == CLOSE {
+                    return Ok(false);
+                }
+                clear.append(&mut self.part);
+            }
+        }
+        Ok(true)
+    }
+
+    fn seal(&mut self, clear: &[u8], wire: &mut Vec<u8>) -> Result<(), SessionError> {
+        wire.extend(clear);
+        Ok(())
     }
 }
 
@@ -188,12 +216,16 @@ impl Bench {
     }
 
     fn enter(&mut self, volume: VolumeId) -> SocketId {
+        self.enter_by(volume, None)
+    }
+
+    fn enter_by(&mut self, volume: VolumeId, cipher: Option<Box<dyn Cipher>>) -> SocketId {
         let socket = self.host.machine().add_socket();
         self.clients += 1;
         let connection = Connection {
             client: ClientId(self.clients),
             socket: None,
-            cipher: None,
+            cipher,
             session: Plain,
             volume,
             received: Vec::new(),
@@ -321,5 +353,35 @@ fn replies_without_room_are_bounded() {
             }
             bench.receive(deaf, REQUESTS * reply(0));
         }
+    }
+}
+
+/// Goal: what was received whole before a sealed connection's end is done and answered, with a
+/// goodbye before the end and without, then the connection is closed. Method: more reads than may
+/// be in flight, or than a turn of a lower rank takes, and the end behind them.
+#[test]
+fn what_came_before_a_sealed_end_is_done() {
+    const REQUESTS: u64 = 1500;
+    for seed in 0..8 {
+        let volume = if seed % 2 == 0 { BEST } else { ONE };
+        let mut bench = Bench::new(seed);
+        bench.enter(BEST);
+        let client = bench.enter_by(volume, Some(Box::<Open>::default()));
+        for number in 0..REQUESTS {
+            bench.put(client, &read(number * 512, 512));
+        }
+        if seed < 4 {
+            bench.put(client, &message(GOODBYE, 0, 0));
+        }
+        bench.put(client, &message(CLOSE, 0, 0));
+        bench.receive(client, REQUESTS * reply(512));
+        for _ in 0..TURNS_MAX {
+            if bench.host.machine().is_closed(client) {
+                break;
+            }
+            assert!(bench.shard.turn(), "nothing stops it");
+        }
+        assert!(bench.host.machine().is_closed(client), "replay with SEED={seed}");
+        assert_eq!(bench.shard.inflight(), 0);
     }
 }
