@@ -4,7 +4,8 @@
 //! far as its bounds allow, then the guest is asked for another kick. Queues of the best rank come
 //! first; the others share a quantum of bytes a turn, which cuts their long requests, and wait
 //! while their rank has too much in the core's hands. What a turn answered is announced at the end
-//! of the turn with one call, where the guest wants it.
+//! of the turn with one call, where the guest wants it. What the queues of a volume hold together
+//! is bounded; what is beyond stays in their rings.
 //! What other shards ask of a wide volume's part comes by a link, which is such a queue without a
 //! descriptor: its shard wakes this one, and its limits were asked for there. Whole requests come
 //! by a link of each client there, so that a client's call waits for limits alone. What has not
@@ -19,6 +20,7 @@
 //! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.
 
 mod abandoned;
+mod bound;
 #[cfg(test)]
 mod tests;
 
@@ -30,13 +32,13 @@ use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue, MonitorId};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token, Waker};
 use crate::link::{FarEnd, FarLook};
+use bound::HELD_BYTES_MAX;
 use layby_cache::schedule::Rank;
 use layby_types::{Call, ErrorKind, GuestRing, Operation, SessionError, Taken, VolumeId};
+use std::collections::HashMap;
 
 /// Requests taken at once at most; then other clients have their turn.
 const TAKEN_PER_TURN_MAX: u32 = 128;
-/// Bytes of requests of one queue in flight at most (one more request may start).
-const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
 /// The bit that tells a queue's number from a client's, as asker.
 const GUEST_ASKER: u64 = 1 << 30;
 
@@ -65,6 +67,9 @@ struct Guest {
     inflight_bytes: u64,
     /// Of these, bytes that the core holds.
     submitted_bytes: u64,
+    /// Bytes that it may hold beside its volume's other queues, and what it was last counted.
+    room: u64,
+    counted: u64,
     /// The call that was taken and did not start, or not as a whole; its bytes are in `payload`.
     taken: Option<Call>,
     /// How it stands towards its volume's limits.
@@ -118,6 +123,8 @@ impl Guest {
             inflight: 0,
             inflight_bytes: 0,
             submitted_bytes: 0,
+            room: HELD_BYTES_MAX,
+            counted: 0,
             taken: None,
             hold: Hold::Open,
             cuts: Cuts::default(),
@@ -148,10 +155,6 @@ impl Guest {
 
     fn asker(&self) -> u32 {
         GUEST_ASKER as u32 | self.number
-    }
-
-    fn is_full(&self) -> bool {
-        self.inflight_bytes >= INFLIGHT_BYTES_MAX
     }
 
     fn may_go_on(&self) -> bool {
@@ -198,7 +201,7 @@ impl Guest {
             if !self.take_call(io, core, call, pass)? {
                 break;
             }
-            (self.taken, self.hold) = (None, Hold::Open);
+            self.clear_taken();
         }
         self.has_more = true;
         Ok(())
@@ -449,12 +452,21 @@ pub(super) struct BrokenQueue {
 }
 
 /// All queues of a shard.
-#[derive(Default)]
 pub(super) struct Guests {
     places: Vec<Option<Guest>>,
+    /// What a volume's queues hold at most, and what they hold now; links have bounds of their own.
+    bytes_max: u64,
+    held: HashMap<VolumeId, u64>,
     /// Where the next turn begins.
     first: u32,
     broken: Vec<BrokenQueue>,
+}
+
+impl Default for Guests {
+    fn default() -> Self {
+        let (bytes_max, held) = (HELD_BYTES_MAX, HashMap::new());
+        Guests { places: Vec::new(), bytes_max, held, first: 0, broken: Vec::new() }
+    }
 }
 
 impl Guests {
@@ -585,10 +597,12 @@ impl Guests {
         number: u32,
         pass: &mut Pass,
     ) {
+        self.set_room(number);
         let Some(guest) = self.places[number as usize].as_mut() else { return };
         if let Err(SessionError { reason }) = guest.advance(io, core, gate, pass) {
             self.note_broken(io, number, reason);
         }
+        self.count(number);
     }
 
     /// Queues follow their volumes' classes.
@@ -616,6 +630,7 @@ impl Guests {
         // A ring that its guest broke is not touched again, so what did not start never does.
         if !guest.cuts.is_cutting() {
             guest.taken = None;
+            guest.payload = Vec::new();
         }
         guest.leave(io);
     }
@@ -630,6 +645,7 @@ impl Guests {
         if let Err(SessionError { reason }) = result {
             self.note_broken(io, number, reason);
         }
+        self.count(number);
     }
 
     /// Goes on with queues that have something to do: those of the best rank as far as a turn
@@ -689,6 +705,7 @@ impl Guests {
     pub(super) fn flush(&mut self, gate: &mut Gate, core: &mut Core) -> Vec<BrokenQueue> {
         for index in 0..self.places.len() {
             self.abandon_stopped(gate, core, index);
+            self.count(index as u32);
             let place = &mut self.places[index];
             let Some(guest) = place else { continue };
             guest.flush();

@@ -12,7 +12,7 @@
 //! receive into, out of a small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
-//! Not for: guests' queues, whose bytes lie in the guests' memory and are bounded by their rings.
+//! Not for: guests' queues, which have a bound of their own, see `guest/bound.rs`.
 
 use crate::control::ClientMemoryStats;
 use layby_types::{Nanos, VolumeId};

@@ -14,7 +14,7 @@
 //! Cost: what is in flight, up to the bounds and one queue more by volume and shard.
 //! Not for: block devices of the host, which end every request themselves.
 
-use super::{Gate, Guest, Guests, Hold};
+use super::{Gate, Guest, Guests};
 use crate::control::{CallEvent, MonitorId};
 use crate::core::Core;
 use layby_types::planted::{Plant, is_planted};
@@ -61,8 +61,9 @@ impl Guest {
 
     /// Drops the request that was taken and has not begun, if there is one.
     pub(super) fn drop_taken(&mut self, gate: &mut Gate) {
-        if self.taken.take().is_some() {
-            (self.hold, self.has_more) = (Hold::Open, false);
+        if self.taken.is_some() {
+            self.clear_taken();
+            self.has_more = false;
             gate.cancel(self.volume, self.asker());
         }
     }

@@ -625,3 +625,51 @@ fn what_a_stop_ends_is_not_answered() {
         assert_eq!(bench.answers.lock().unwrap().ended, expected);
     }
 }
+
+/// Goal: all queues of a volume hold no more together than its bound and one request, in flight or
+/// taken and waiting for limits, give back what long writes took, and end all their requests.
+/// Method: queues with long writes and reads, with a limit and without; bytes counted turn by turn.
+#[test]
+fn the_queues_of_a_volume_share_a_bound() {
+    const LONG: u64 = 96 << 10;
+    const QUEUES: u64 = 12;
+    for is_limited in [false, true] {
+        let mut bench = Bench::new(19, Vec::new(), Rank::FIRST);
+        bench.best = bench.world.core.rank_of(LOWER);
+        bench.guests.bytes_max = 2 * LONG;
+        if is_limited {
+            limit(&mut bench, Limits { requests: Some(Rate::per_second(1, 1)), bytes: None });
+        }
+        for queue in 0..QUEUES {
+            let requests = (0..4).map(|n| match n % 2 {
+                0 => write(queue * 4 + n, n * 4096, &[9; LONG as usize]),
+                _ => read(queue * 4 + n, n * 4096, LONG),
+            });
+            let (requests, answers) = (requests.collect(), bench.answers.clone());
+            let ring = Box::new(Script { requests, answers });
+            let event = (EventId(0), CallEvent::default());
+            let guest = Guest::new((LOWER, bench.best), "test".into(), ring, event);
+            bench.guests.add(Guest { is_closed: true, ..guest });
+        }
+        for step in 0..TURNS_MAX {
+            bench.go_on();
+            let held = bench.guests.places.iter().flatten().map(|guest| {
+                let taken = guest.taken.map_or(0, |_| guest.payload.capacity() as u64);
+                guest.inflight_bytes + taken
+            });
+            let held: u64 = held.sum();
+            assert!(held <= 3 * LONG, "{held} bytes");
+            bench.work();
+            if is_limited {
+                pass_time(&mut bench, Nanos::from_millis(u64::from(step) * 100));
+            }
+            if !bench.guests.has_more() && bench.guests.is_quiet() {
+                break;
+            }
+        }
+        assert_eq!(bench.answers.lock().unwrap().ended.len() as u64, 4 * QUEUES);
+        for guest in bench.guests.places.iter().flatten() {
+            assert!(guest.payload.capacity() <= bound::PAYLOAD_BYTES_KEPT);
+        }
+    }
+}
