@@ -196,6 +196,10 @@ impl Guest {
                 continue;
             }
             if !self.may_start(gate, &call) {
+                // Its intent may never be recorded; the next incarnation gets the request again.
+                if self.is_stopping {
+                    self.drop_taken(gate);
+                }
                 return Ok(());
             }
             if !self.take_call(io, core, call, pass)? {

@@ -626,6 +626,30 @@ fn what_a_stop_ends_is_not_answered() {
     }
 }
 
+/// Goal: a stop of the node does not wait for a request that waits for an intent which may never
+/// be recorded: it has not begun, is not answered, and never begins. Method: a write, a read and a
+/// flush of a revived volume, each taken before the stop.
+#[test]
+fn a_stop_drops_what_waits_for_an_intent() {
+    let (flush, _) = read(1, 0, 0);
+    let flush = Call { operation: Operation::Flush, ..flush };
+    for request in [write(1, 0, &[3; 4096]), read(1, 0, 4096), (flush, Vec::new())] {
+        let mut bench = Bench::new(18, vec![request], Rank::FIRST);
+        bench.gate.intents().hold_revived(LOWER);
+        assert_eq!(bench.go_on(), 0);
+        assert!(!bench.guests.is_quiet(), "it was taken");
+        bench.guests.leave(&mut bench.world.io, None);
+        for _ in 0..5 {
+            bench.go_on();
+            bench.flush();
+        }
+        assert!(bench.guests.is_quiet());
+        bench.gate.record_intent(LOWER);
+        assert!(bench.gate.take_released().is_empty(), "it waits no more");
+        assert!(bench.answers.lock().unwrap().ended.is_empty());
+    }
+}
+
 /// Goal: all queues of a volume hold no more together than its bound and one request, in flight or
 /// taken and waiting for limits, give back what long writes took, and end all their requests.
 /// Method: queues with long writes and reads, with a limit and without; bytes counted turn by turn.
