@@ -253,6 +253,8 @@ struct Syncs {
     /// for it. All syncs fail until the home is opened again; what is not durable here stays dirty
     /// in the levels' records.
     is_lost: bool,
+    /// Of a file or device: how many have failed, durable writes' own included.
+    failed_total: u64,
 }
 
 impl Syncs {
@@ -334,11 +336,21 @@ pub struct FileBacking {
     clipped: HashMap<u64, Clip>,
     /// By the token of a read: where it begins, and where the volume ended then.
     reads: HashMap<u64, (u64, u64)>,
-    /// By the token of any other call: where it ends.
-    ends: HashMap<u64, u64>,
+    /// By the token of any other call but a sync.
+    ends: HashMap<u64, Reaching>,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
     syncs: Syncs,
+}
+
+/// A change in flight, or a look for runs.
+struct Reaching {
+    /// Where it ends.
+    end: u64,
+    /// It is made durable by a sync of its own, which vouches for nothing where another sync failed
+    /// meanwhile: the device may have dropped what was written, and said so once, to the other.
+    is_durable: bool,
+    is_doubtful: bool,
 }
 
 /// What a home does not hear of a call.
@@ -385,7 +397,9 @@ impl FileBacking {
         };
         let end = self.length;
         let over = (offset + length).saturating_sub(end);
-        self.ends.insert(token, offset + length - if over < length { over } else { 0 });
+        let reach = offset + length - if over < length { over } else { 0 };
+        let is_durable = matches!(operation, BackingOperation::Write { durable: true, .. });
+        self.ends.insert(token, Reaching { end: reach, is_durable, is_doubtful: false });
         if over == 0 || over >= length {
             return;
         }
@@ -402,7 +416,12 @@ impl FileBacking {
     }
 
     fn is_reached(&self, length: u64) -> bool {
-        self.ends.values().any(|end| *end > length)
+        self.ends.values().any(|it| it.end > length)
+    }
+
+    /// A sync has failed: no durable write in flight is taken for durable.
+    fn doubt_writes(&mut self) {
+        self.ends.values_mut().for_each(|it| it.is_doubtful = it.is_durable);
     }
 
     /// Hands queued operations to the kernel.
@@ -415,7 +434,7 @@ impl FileBacking {
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
-        self.ends.remove(&token);
+        let is_doubtful = self.ends.remove(&token).is_some_and(|it| it.is_doubtful);
         let clip = self.clipped.remove(&token);
         let wanted = done.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let read = self.reads.remove(&token).map(|(start, end)| (start, end.min(self.length)));
@@ -425,8 +444,15 @@ impl FileBacking {
             // Else the file was truncated: what lay there is not zeros.
             if moved >= wanted || is_at_end { Ok(()) } else { Err(ErrorKind::Corrupt) }
         };
+        let is_sync = self.syncs.inflight.contains(&token);
+        let is_sync_failed = done.is_sync_failed || (is_sync && done.result.is_err());
         self.syncs.is_lost |= done.is_sync_failed;
         let result = self.syncs.end(token, done.result.map_err(kind_of).and_then(whole));
+        if is_sync_failed {
+            self.syncs.failed_total += 1;
+            self.doubt_writes();
+        }
+        let result = result.and(if is_doubtful { Err(ErrorKind::Retry) } else { Ok(()) });
         let runs = done.extents.iter().map(|e| (e.offset, e.length, e.data));
         let (mut extents, mut buffer) = (runs.collect::<Vec<_>>(), done.buffer);
         match clip {

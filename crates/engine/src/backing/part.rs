@@ -5,7 +5,7 @@
 //! edges of stripes; its pieces have tokens of their own and end as one call.
 //! Invariant: each call comes out of `poll` once, when all its pieces have ended, and fails if one
 //! of them did; no byte of another part's stripes is touched. A sync that fails for one part fails
-//! for all of them.
+//! for all of them, and leaves the durable writes in doubt that all of them have in flight.
 //! Cost: two divisions per call; a copy and a buffer per piece of a call that crosses an edge.
 
 use super::FileBacking;
@@ -14,16 +14,17 @@ use layby_cache::schedule::Rank;
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Stripes};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Above what callers use as tokens of ranges: the mark of a piece.
 const PIECE: u64 = 1 << 32;
 /// Pieces of one call in flight at most: a long zeroing must not fill the device's queue.
 const PIECES_INFLIGHT_MAX: usize = 16;
 
-/// Whether a sync of a wide volume's home has failed, as all its parts see it: they share a device.
+/// How many syncs of a wide volume's home have failed, as all its parts see it: they share a
+/// device.
 #[derive(Clone, Debug, Default)]
-pub struct SharedLoss(Arc<AtomicBool>);
+pub struct SharedLoss(Arc<AtomicU64>);
 
 /// Which part of which volume a home is of.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ enum Whole {
 pub struct PartHome {
     pub(super) file: FileBacking,
     pub(super) plan: PartPlan,
+    /// Failed syncs, of this part and of others, that it knows of.
+    failures_seen: u64,
     joined: HashMap<u64, Joined>,
     /// By a piece's number: its call, and where it lies in the part.
     pieces: HashMap<u64, (u64, u64)>,
@@ -78,6 +81,7 @@ impl PartHome {
         PartHome {
             file,
             plan,
+            failures_seen: 0,
             joined: HashMap::new(),
             pieces: HashMap::new(),
             joined_next: 0,
@@ -92,6 +96,8 @@ impl PartHome {
         token: u64,
         operation: BackingOperation<Buffer>,
     ) {
+        // So that what begins now does not count as in flight when they failed.
+        self.see_failures();
         match range_of(&operation) {
             Some((at, length)) if !self.plan.stripes.is_within_one(at, length) => {
                 self.join(io, token, operation, at..at + length);
@@ -186,11 +192,13 @@ impl PartHome {
     }
 
     pub(super) fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
-        // What the device lost, it may have lost for any part.
-        self.file.syncs.is_lost |= self.plan.loss.0.load(Ordering::Acquire);
+        self.see_failures();
+        let before = self.file.syncs.failed_total;
         self.file.on_io(done);
-        if self.file.syncs.is_lost {
-            self.plan.loss.0.store(true, Ordering::Release);
+        let own = self.file.syncs.failed_total - before;
+        if own > 0 {
+            self.plan.loss.0.fetch_add(own, Ordering::AcqRel);
+            self.failures_seen += own;
         }
         while let Some(mut done) = self.file.poll() {
             // Tokens of syncs and of whole calls are the caller's.
@@ -202,6 +210,16 @@ impl PartHome {
             self.done.push_back(done);
         }
         self.file.pump(io);
+    }
+
+    /// What the device lost when a sync of another part failed, it may have lost for any part.
+    fn see_failures(&mut self) {
+        let failures = self.plan.loss.0.load(Ordering::Acquire);
+        if failures != self.failures_seen {
+            self.failures_seen = failures;
+            self.file.syncs.is_lost = true;
+            self.file.doubt_writes();
+        }
     }
 
     /// Runs by their address in the part.
@@ -246,7 +264,7 @@ impl PartHome {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.file.syncs.is_lost || self.plan.loss.0.load(Ordering::Acquire)
+        self.file.syncs.is_lost || self.plan.loss.0.load(Ordering::Acquire) > 0
     }
 
     /// Whether it is the volume's last part.

@@ -1,10 +1,11 @@
-//! Homes whose volume ends in the middle of a block.
+//! Backing stores whose volume ends in the middle of a block, and syncs of theirs that fail.
 //!
-//! How: a file's home alone, over a simulated disk.
+//! How: backing stores alone, over a simulated disk.
 
 use super::*;
-use crate::io::SimIo;
-use layby_types::Nanos;
+use crate::io::{OperationKind, SimIo};
+use layby_types::{Nanos, Stripes};
+use rustix::io::Errno;
 
 const BLOCK: u64 = 4096;
 /// Two blocks and five sectors.
@@ -88,4 +89,97 @@ fn a_home_that_shrank_refuses() {
         let read = BackingOperation::Read { offset: block * BLOCK, buffer };
         assert_eq!(run(&mut io, &mut home, read).result, result, "block {block}");
     }
+}
+
+/// Hands each end to the backing store whose tag its token has, and gives the ends of calls in
+/// their order: whose, and how it ended.
+fn run_all(io: &mut SimIo, homes: &mut [HomeBacking], mut calls: usize) -> Vec<(u64, End)> {
+    let mut ends = Vec::new();
+    while calls > 0 {
+        let mut done = Vec::new();
+        io.wait(Nanos::NEVER, &mut done);
+        for done in done {
+            let home = &mut homes[(done.token.0 >> TOKEN_BITS) as usize];
+            home.on_io(io, done);
+            while let Some(done) = home.poll() {
+                ends.push((done.token, done.result));
+                calls -= 1;
+            }
+        }
+    }
+    ends
+}
+
+type End = Result<(), ErrorKind>;
+
+fn durable(io: &mut SimIo, offset: u64, blocks: u64) -> BackingOperation<Buffer> {
+    BackingOperation::Write { offset, buffer: filled(io, blocks, 3), durable: true }
+}
+
+/// Goal: a durable write is not taken for durable where a sync of its backing store failed while it
+/// was in flight, a sync or another durable write's own: the device may have dropped it, and said
+/// so once, to the other. One that begins later is. Method: two calls in flight at once, the first
+/// to end is the one whose sync fails; then a write alone.
+#[test]
+fn a_durable_write_beside_a_failed_sync_fails() {
+    let mut seen = [0; 2];
+    for seed in 0..32 {
+        let is_sync = seed % 2 == 1;
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("home", 8 * BLOCK);
+        let mut homes = [HomeBacking::File(FileBacking::new(disk, "home".into(), 0, 8 * BLOCK))];
+        let first = if is_sync { BackingOperation::Sync } else { durable(&mut io, 0, 1) };
+        homes[0].submit(&mut io, 1, first);
+        let second = durable(&mut io, BLOCK, 1);
+        homes[0].submit(&mut io, 2, second);
+        match is_sync {
+            true => io.fail_next(disk, OperationKind::Sync, Errno::IO),
+            false => io.fail_next_own_sync(disk, Errno::IO),
+        }
+        let ends = run_all(&mut io, &mut homes, 2);
+        let [(first, failed), (_, beside)] = ends[..] else { panic!("{ends:?}") };
+        // Where the sync ends last, the write was durable before.
+        if !is_sync || first == 1 {
+            seen[usize::from(is_sync)] += 1;
+            assert_eq!((failed, beside), (Err(ErrorKind::Corrupt), Err(ErrorKind::Retry)));
+        }
+        assert!(homes[0].is_lost());
+        let later = durable(&mut io, 2 * BLOCK, 1);
+        homes[0].submit(&mut io, 3, later);
+        assert_eq!(run_all(&mut io, &mut homes, 1), [(3, Ok(()))], "seed {seed}");
+    }
+    assert!(seen[0] == 16 && seen[1] > 2, "{seen:?}");
+}
+
+/// Goal: the same where the sync that fails is another part's of a wide volume, also when one has
+/// failed before. Method: a write over an edge of stripes beside the other part's sync, twice.
+#[test]
+fn a_durable_write_beside_another_parts_failed_sync_fails() {
+    let (stripes, length) = (Stripes::new(64 << 10, 2).expect("within bounds"), 1 << 20);
+    let mut seen = 0;
+    for seed in 0..16 {
+        let (mut io, loss) = (SimIo::new(seed), SharedLoss::default());
+        let disk = io.add_disk("home", length);
+        let mut homes = [0, 1].map(|index: u8| {
+            let file = FileBacking::new(disk, "home".into(), index.into(), length);
+            let plan = PartPlan { stripes, index, length, loss: loss.clone() };
+            HomeBacking::Part(Box::new(PartHome::new(file, plan)))
+        });
+        for _ in 0..2 {
+            homes[0].submit(&mut io, 1, BackingOperation::Sync);
+            let write = durable(&mut io, (64 << 10) - BLOCK, 2);
+            homes[1].submit(&mut io, 2, write);
+            io.fail_next(disk, OperationKind::Sync, Errno::IO);
+            let ends = run_all(&mut io, &mut homes, 2);
+            if ends[0].0 == 1 {
+                seen += 1;
+                assert!(ends[0].1.is_err());
+                assert_eq!(ends[1], (2, Err(ErrorKind::Retry)), "seed {seed}");
+            }
+            let write = durable(&mut io, (64 << 10) - BLOCK, 2);
+            homes[1].submit(&mut io, 3, write);
+            assert_eq!(run_all(&mut io, &mut homes, 1), [(3, Ok(()))], "seed {seed}");
+        }
+    }
+    assert!(seen > 4, "{seen}");
 }
