@@ -692,5 +692,6 @@ fn fail(log: &mut LogStore) {
     log.checkpoint.run = None;
     log.checkpoint.failed = true;
     log.refuse_stranded(ErrorKind::Retry);
+    super::log_void::on_checkpoint_failed(log);
     log.events.push(StoreEvent::CheckpointFailed);
 }

@@ -2,17 +2,19 @@
 //! and a start must not take for written what was refused.
 //!
 //! How: a failed batch ends when its header is overwritten, tried a few times. A header that the
-//! device still refuses is remembered. Each sync that a caller waits for tries it once more, and
-//! ends with an error if that fails. It is forgotten, too, when a batch is written in its place,
-//! and when a checkpoint is complete that began after the batch had left its segment, for a start
-//! no longer reads there.
+//! device still refuses is remembered, and a checkpoint is asked for: when one is complete that
+//! began after the batch had left its segment, a start no longer reads there. Each sync that a
+//! caller waits for tries the header once more. If that fails, the sync waits for a checkpoint, and
+//! ends with an error if that fails, too. A header is also forgotten when a batch is written in its
+//! place.
 //! An end beside a failed sync is none: the device may have dropped the zeros.
 //! Invariant: no caller's sync ends well while a start could find a batch that was refused.
-//! Cost: nothing, unless a write fails.
+//! Cost: nothing, unless a write fails; then up to a checkpoint.
 
 use super::Stream;
 use super::log::{Flight, LogStore, SegmentState};
 use super::log_batch::kind_of;
+use super::log_checkpoint;
 use super::log_layout::{BatchName, Trailer};
 use super::log_tokens::Purpose;
 use crate::io::{Io, IoDone, IoOperation, OperationKind, Token};
@@ -28,6 +30,8 @@ pub(super) const TRIES_MAX: u8 = 4;
 pub(super) struct Voids {
     refused: VecDeque<Refused>,
     trying: Option<Try>,
+    /// Syncs wait for a checkpoint.
+    awaits_checkpoint: bool,
 }
 
 #[derive(Debug)]
@@ -87,14 +91,22 @@ pub(super) fn settle(log: &mut LogStore, flight: &Flight, is_written: bool) {
     log.voids.refused.retain(|refused| refused.location != location);
     if !is_written {
         log.voids.refused.push_back(Refused { name, location });
+        if log.voids.holds_syncs() {
+            want_checkpoint(log);
+        }
     }
+}
+
+/// A checkpoint behind which no start reads the headers any more; a clean one under way is one.
+fn want_checkpoint(log: &mut LogStore) {
+    log.checkpoint.wanted |= !log_checkpoint::closing(log);
 }
 
 /// Tries a header again, for the syncs that wait; false when nothing is under way that may let
 /// them end well. A header of a segment in use is about to be replaced by the batch that opens the
 /// segment, one of a suspect by the segment's test.
 pub(super) fn retry(log: &mut LogStore, io: &mut dyn Io) -> bool {
-    if log.voids.trying.is_some() {
+    if log.voids.trying.is_some() || log.voids.awaits_checkpoint {
         return true;
     }
     let state = |refused: &Refused| log.segments[refused.name.segment as usize].state;
@@ -107,7 +119,9 @@ pub(super) fn retry(log: &mut LogStore, io: &mut dyn Io) -> bool {
             let mut flights = log.streams.iter().filter_map(|stream| stream.flight.as_ref());
             flights.any(|flight| flight.name.segment == segment)
         };
-        return log.voids.refused.iter().any(|refused| flies(refused.name.segment));
+        let is_replaced = log.voids.refused.iter().any(|refused| flies(refused.name.segment));
+        let has_left = |refused: &Refused| state(refused) != SegmentState::Open;
+        return is_replaced || (log.voids.refused.iter().all(has_left) && await_checkpoint(log));
     };
     let position = log.free_segments.iter().position(|index| *index == name.segment);
     position.map(|position| log.free_segments.remove(position));
@@ -139,7 +153,26 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     match done.result {
         Ok(_) if is_doubtful => log.refuse_syncs(ErrorKind::Retry),
         Ok(_) => log.voids.refused.retain(|refused| refused.location != location),
+        Err(_) if await_checkpoint(log) => {}
         Err(error) => log.refuse_syncs(kind_of(error)),
+    }
+}
+
+/// Has callers' syncs wait for a checkpoint; false where one after another has failed, or none can
+/// be made durable.
+fn await_checkpoint(log: &mut LogStore) -> bool {
+    if log.sync.lost || log_checkpoint::keeps_failing(log) {
+        return false;
+    }
+    want_checkpoint(log);
+    log.voids.awaits_checkpoint = true;
+    true
+}
+
+/// A checkpoint has failed: the syncs that wait for it end with an error.
+pub(super) fn on_checkpoint_failed(log: &mut LogStore) {
+    if core::mem::take(&mut log.voids.awaits_checkpoint) {
+        log.refuse_syncs(ErrorKind::Retry);
     }
 }
 
@@ -150,4 +183,5 @@ pub(super) fn on_checkpoint(log: &mut LogStore, trailer: &Trailer) {
         name.seq > trailer.seq.0 || trailer.open.iter().any(|open| open.index == name.segment)
     };
     log.voids.refused.retain(is_read);
+    log.voids.awaits_checkpoint = false;
 }

@@ -27,8 +27,8 @@ pub(super) fn put(
     let entry = AppendEntry { slot: Slot(index), key: key(index.into()), dirty: true };
     let ticket = Ticket(1000 + u64::from(byte));
     log.append(io, ticket, Stream::Write, &[entry], &content(byte), durable);
-    let mut events = settle(io, log);
-    events.pop().expect("an append ends with an event")
+    let is_end = |event: &StoreEvent| matches!(event, StoreEvent::Stored { .. });
+    settle(io, log).into_iter().rfind(is_end).expect("an append ends with an event")
 }
 
 pub(super) fn stored(event: &StoreEvent) -> Result<(), ErrorKind> {
@@ -37,7 +37,7 @@ pub(super) fn stored(event: &StoreEvent) -> Result<(), ErrorKind> {
 }
 
 /// Where a block full of `byte` lies.
-fn find(io: &SimIo, disk: DiskId, byte: u8) -> u64 {
+pub(super) fn find(io: &SimIo, disk: DiskId, byte: u8) -> u64 {
     let bytes = io.peek(disk);
     let wanted = content(byte);
     let index = bytes.chunks(BLOCK as usize).position(|block| block == wanted);
@@ -635,7 +635,7 @@ fn unreadable_sector_fails_one_read() {
     log.on_tick(&mut io, Nanos::ZERO, &Nothing);
 }
 
-fn nvm_config(disk: DiskId) -> NvmConfig {
+pub(super) fn nvm_config(disk: DiskId) -> NvmConfig {
     let identity = StoreIdentity { node: [9; 16], shard: ShardIndex(0), shard_count: 1 };
     let region = Region { disk, base: 0, length: LENGTH, block_size: BlockSize::MIN };
     NvmConfig { region, identity, is_strict: true, token_tag: 2 }

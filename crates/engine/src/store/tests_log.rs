@@ -43,8 +43,10 @@ pub(super) fn open(io: &mut SimIo, disk: DiskId) -> (LogStore, Recovered) {
     LogStore::open(io, config(disk), seqs).expect("a sound log opens")
 }
 
+/// Runs until nothing is under way, without a peer that a checkpoint would wait for; events, but
+/// for those of checkpoints.
 pub(super) fn settle(io: &mut SimIo, log: &mut LogStore) -> Vec<StoreEvent> {
-    let mut events = Vec::new();
+    let (mut events, mut taken) = (Vec::new(), Vec::new());
     while !log.is_idle() {
         let mut done = Vec::new();
         io.wait(Nanos(io.now().0 + 1_000_000), &mut done);
@@ -53,6 +55,14 @@ pub(super) fn settle(io: &mut SimIo, log: &mut LogStore) -> Vec<StoreEvent> {
         }
         let now = io.now();
         log.on_tick(io, now, &Nothing);
+        log.take_events(&mut taken);
+        for event in taken.drain(..) {
+            match event {
+                StoreEvent::NeedPeerSync { id, .. } => log.peer_synced(id),
+                StoreEvent::CheckpointDone { .. } | StoreEvent::CheckpointFailed => {}
+                event => events.push(event),
+            }
+        }
     }
     log.take_events(&mut events);
     events

@@ -67,6 +67,7 @@ impl Bench {
                     StoreEvent::Stored { result, .. } => ends.push(result.is_ok()),
                     StoreEvent::SegmentRetired { slots, .. } => self.retired.push(slots),
                     StoreEvent::Read { result, .. } => ends.push(result.is_ok()),
+                    StoreEvent::Synced { result, .. } => ends.push(result.is_ok()),
                     _ => {}
                 }
             }
@@ -92,6 +93,20 @@ impl Bench {
             self.held.0.extend(slots.map(|slot| (slot, byte)));
         }
         Some(is_ok)
+    }
+
+    /// Syncs, within so many turns, and says whether that went well.
+    fn flush(&mut self, turns: u32) -> Option<bool> {
+        self.ticket += 1;
+        self.log.sync(&mut self.io, Ticket(self.ticket));
+        (0..turns).find_map(|_| self.settle(1).first().copied())
+    }
+
+    /// Has the device refuse what the next batch of a stream writes first, for good.
+    fn break_next_batch(&mut self, stream: Stream) {
+        let (index, fill) = self.log.streams[stream as usize].open.expect("it has begun");
+        let first = self.log.geometry.segment_first(index) + fill;
+        self.io.break_range(self.disk, self.log.offset_of(first), 4096);
     }
 
     fn check(&mut self) {
@@ -238,4 +253,33 @@ fn unreadable_segments_still_stop_the_start() {
     bench.io.crash(CrashMode::DropAll);
     let refused = LogStore::open(&mut bench.io, config(bench.disk), SeqSource::new(Seq(1)));
     assert!(matches!(refused.err(), Some(StoreError::Io { .. })));
+}
+
+/// Goal: a batch whose header can be overwritten no more makes flushes fail no longer than until a
+/// checkpoint has passed it, though nothing is written any more; and where none can be written,
+/// each flush ends with an error, in bounded time. Method: a place that is broken for good where
+/// the next batch goes, then flushes alone; the same with both areas of checkpoints broken.
+#[test]
+fn flushes_outlast_a_place_that_takes_no_write() {
+    for (seed, has_checkpoints) in (0..8).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let mut bench = Bench::new(seed);
+        assert!(bench.put(0, 1));
+        bench.settle(10);
+        bench.break_next_batch(Stream::Write);
+        if !has_checkpoints {
+            let geometry = &bench.log.geometry;
+            let first = bench.log.offset_of(geometry.checkpoint_first(0));
+            let end = bench.log.offset_of(geometry.segments_first);
+            bench.io.break_range(bench.disk, first, end - first);
+        }
+        assert!(!bench.put(1, 2), "its place is broken");
+        for flush in 0..20 {
+            let ended = bench.flush(200);
+            assert_eq!(ended, Some(has_checkpoints), "seed {seed}, flush {flush}");
+        }
+        if has_checkpoints {
+            bench.restart();
+            bench.check();
+        }
+    }
 }
