@@ -10,6 +10,7 @@
 
 use super::flights::Flight;
 use super::open::OpenDisk;
+use super::suspects::Suspects;
 use super::{DiskExtent, IoDone, IoError, IoOperation, Waker, WriteHints};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -46,6 +47,7 @@ struct Queue {
     /// Threads that wait for a job.
     idle: usize,
     ended: Vec<IoDone>,
+    suspects: Suspects,
     closing: bool,
 }
 
@@ -74,7 +76,7 @@ impl Queue {
         self.lanes.iter().map(startable).sum::<usize>() > self.idle
     }
 
-    fn end(&mut self, disk: &Arc<OpenDisk>, done: IoDone) {
+    fn end(&mut self, disk: &Arc<OpenDisk>, flight: Flight, outcome: Outcome) {
         let is_its = |lane: &Lane| Arc::ptr_eq(&lane.disk, disk);
         if let Some(index) = self.lanes.iter().position(is_its) {
             self.lanes[index].busy -= 1;
@@ -82,7 +84,15 @@ impl Queue {
                 self.lanes.remove(index);
             }
         }
-        self.ended.push(done);
+        match outcome {
+            Ok((bytes, extents)) if !extents.is_empty() => {
+                self.ended.push(IoDone { extents, ..flight.end(Ok(bytes)) });
+            }
+            outcome => {
+                let result = outcome.map(|(bytes, _)| bytes).map_err(IoError::from);
+                self.suspects.end(flight, result, &mut self.ended);
+            }
+        }
     }
 }
 
@@ -194,18 +204,15 @@ fn work(shared: &Shared) {
             drop(queue);
             tell_life(&disk, &flight);
             let outcome = perform(&disk, &mut flight.operation);
-            let (result, extents) = match outcome {
-                Ok((bytes, extents)) => (Ok(bytes), extents),
-                Err(errno) => {
-                    flight.is_syncing =
-                        may_be_of_sync(errno) && has_failed_in_sync(&disk, &flight.operation);
-                    (Err(errno.into()), Vec::new())
-                }
-            };
-            let mut done = flight.end(result);
-            done.extents = extents;
+            if let (Err(errno), IoOperation::Write { disk: id, durable: true, .. }) =
+                (&outcome, &flight.operation)
+                && may_be_of_sync(*errno)
+            {
+                flight.suspect = Some(shared.lock().suspects.begin(*id));
+                flight.is_syncing = has_failed_in_sync(&disk, &flight.operation);
+            }
             queue = shared.lock();
-            queue.end(&disk, done);
+            queue.end(&disk, flight, outcome);
             shared.waker.wake();
         } else if queue.closing {
             return;
@@ -227,11 +234,11 @@ fn tell_life(disk: &OpenDisk, flight: &Flight) {
     }
 }
 
+/// Bytes moved, and the answer of [`IoOperation::Extents`]; or why it failed.
+type Outcome = Result<(usize, Vec<DiskExtent>), Errno>;
+
 /// Performs a disk operation to its end.
-fn perform(
-    disk: &OpenDisk,
-    operation: &mut IoOperation,
-) -> Result<(usize, Vec<DiskExtent>), Errno> {
+fn perform(disk: &OpenDisk, operation: &mut IoOperation) -> Outcome {
     match operation {
         IoOperation::Read { offset, buffer, .. } => {
             return read(disk, *offset, buffer).map(|moved| (moved, Vec::new()));

@@ -28,13 +28,26 @@ pub(super) struct Flight {
     /// A durable write failed so. It is repeated without its sync: where that ends well, the sync
     /// is what failed.
     pub(super) refused: Option<IoError>,
+    /// Its number among [`super::suspects::Suspects`], from then on.
+    pub(super) suspect: Option<u64>,
 }
 
 impl Flight {
     pub(super) fn new(token: Token, operation: IoOperation) -> Self {
         let (piece, life, is_streamed, is_syncing) = (usize::MAX, None, false, false);
-        let (moved, retreats, refused) = (0, 0, None);
-        Flight { token, operation, moved, retreats, piece, life, is_streamed, is_syncing, refused }
+        let (moved, retreats, refused, suspect) = (0, 0, None, None);
+        Flight {
+            token,
+            operation,
+            moved,
+            retreats,
+            piece,
+            life,
+            is_streamed,
+            is_syncing,
+            refused,
+            suspect,
+        }
     }
 
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {

@@ -31,6 +31,7 @@ mod room;
 mod scheduled;
 mod signals;
 mod sim;
+mod suspects;
 mod volatile;
 mod waker;
 

@@ -24,6 +24,7 @@ use super::flights::{Flight, Flights};
 use super::linger::Linger;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
+use super::suspects::Suspects;
 use super::{
     Buffer, BufferPool, DiskId, EventId, HintState, Io, IoDone, IoError, IoOperation, Mapping,
     Peer, SocketId, Token, Waker, WriteLife,
@@ -81,6 +82,7 @@ pub struct RingIo {
     sockets_free: Vec<u32>,
     events: Vec<Option<events::Event>>,
     flights: Flights,
+    suspects: Suspects,
     ready: Vec<IoDone>,
     /// Disk entries queued since the last `enter`, and all that it left; sockets alone may wait for
     /// the next one.
@@ -125,6 +127,7 @@ impl RingIo {
             sockets_free: Vec::new(),
             events: Vec::new(),
             flights: Flights::default(),
+            suspects: Suspects::default(),
             ready: Vec::new(),
             disk_entries: 0,
             blocking: Blocking::new(waker.clone()),
@@ -383,10 +386,11 @@ impl RingIo {
                 flight.retreats = 1;
                 Step::Again
             }
-            IoOperation::Write { durable: true, .. }
+            IoOperation::Write { disk, durable: true, .. }
                 if flight.refused.is_none() && !flight.is_syncing && may_be_of_sync(errno) =>
             {
                 flight.refused = Some(errno.into());
+                flight.suspect = Some(self.suspects.begin(*disk));
                 Step::Again
             }
             _ => Step::End(Err(flight.refused.unwrap_or(errno.into()))),
@@ -408,7 +412,7 @@ impl RingIo {
             IoOperation::Await { event } => self.leave_event(*event),
             operation => self.leave_disk(operation),
         }
-        done.push(flight.end(result));
+        self.suspects.end(flight, result, done);
     }
 
     /// One operation less on a socket; the last one out of a closing socket frees its id.

@@ -5,6 +5,7 @@ use crate::io::{DiskId, Io, IoDone, IoOperation, OpenMode, Token, open_disk, run
 use layby_types::Nanos;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 
 const PAGE: usize = 4096;
 
@@ -38,6 +39,23 @@ impl Bench {
         let mut buffer = self.io.buffer(PAGE);
         buffer.fill(token as u8);
         self.io.submit(Token(token), IoOperation::Write { disk, offset: 0, buffer, durable });
+    }
+
+    fn sync(&mut self, token: u64, disk: DiskId) {
+        self.io.submit(Token(token), IoOperation::Sync { disk });
+    }
+
+    /// Takes so many of the kernel's ends, before the ring sees them: slots and results by token.
+    fn intercept(&mut self, count: usize) -> BTreeMap<u64, (u32, i32)> {
+        let mut ends = BTreeMap::new();
+        while ends.len() < count {
+            self.io.enter(Nanos::NEVER);
+            while let Some((slot, result)) = self.io.kernel.next_end() {
+                let token = self.io.flights.get_mut(slot as u32).token.0;
+                ends.insert(token, (slot as u32, result));
+            }
+        }
+        ends
     }
 
     /// Waits until so many have ended in all.
@@ -147,6 +165,40 @@ fn a_durable_write_says_whether_its_sync_failed() {
         assert_eq!(done.result, Err(Errno::IO.into()), "the first error counts");
         assert_eq!(done.is_sync_failed, is_repeated_well);
         assert!(done.buffer.is_some());
+    }
+}
+
+/// Goal: while the sync of a durable write may have failed, no sync and no other durable write of
+/// its disk ends well, since the kernel has told its error by then: they end with the write's
+/// error where its repetition shows that the sync failed, and well where the write failed itself.
+/// Nothing else is held. Method: the kernel's ends in this order: an error in the place of one, all
+/// others', then that of the repetition, or an error again.
+#[test]
+fn nothing_is_durable_while_a_sync_may_have_failed() {
+    for is_repeated_well in [true, false] {
+        let Some(mut bench) = Bench::new() else { return };
+        let (disk, other) = (bench.attach(1), bench.attach(2));
+        bench.write(1, disk, true);
+        bench.write(2, disk, true);
+        bench.sync(3, disk);
+        bench.write(4, disk, false);
+        bench.sync(5, other);
+        let ends = bench.intercept(5);
+        bench.io.on_flight(ends[&1].0, -Errno::IO.raw_os_error(), &mut bench.done);
+        for (slot, result) in (2..=5).map(|token| ends[&token]) {
+            bench.io.on_flight(slot, result, &mut bench.done);
+        }
+        assert!(bench.done.iter().map(|done| done.token.0).eq([4, 5]), "{:?}", bench.done);
+        if !is_repeated_well {
+            bench.fail(Errno::NOSPC);
+        }
+        bench.settle(5);
+        let held = |well| if is_repeated_well { Err(Errno::IO.into()) } else { Ok(well) };
+        let results = bench.done[2..].iter().map(|done| (done.token.0, done.result));
+        let expected = [(1, Err(Errno::IO.into())), (2, held(PAGE)), (3, held(0))];
+        assert_eq!(results.collect::<Vec<_>>(), expected);
+        let said = bench.done.iter().filter(|done| done.is_sync_failed).map(|done| done.token.0);
+        assert!(said.eq(is_repeated_well.then_some(1)), "one end tells of it");
     }
 }
 
