@@ -78,6 +78,8 @@ pub(super) enum SegmentState {
     Damaged,
     /// Without live blocks since the given seq; free after a checkpoint that starts later.
     Waiting(Seq),
+    /// Such a checkpoint is complete; free when the last read of it has ended.
+    Passed,
     /// Empty, and not to be opened until it has passed a test.
     Suspect,
     /// Failed for good; never used again.

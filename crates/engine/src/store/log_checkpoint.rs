@@ -669,13 +669,32 @@ fn free_segments(log: &mut LogStore, io: &dyn Io, seq: Seq) {
     for index in 0..log.geometry.segment_count {
         let segment = &mut log.segments[index as usize];
         let SegmentState::Waiting(since) = segment.state else { continue };
-        if since <= seq && segment.pins == 0 {
-            segment.state = SegmentState::Free;
-            log.retiring.has_marked |= segment.is_marked;
-            log.free_segments.push_back(index);
-            log.waiting_segments -= 1;
-            log.tell_free(index, now);
+        if since <= seq {
+            segment.state = SegmentState::Passed;
+            log.free_if_passed(index, now);
         }
+    }
+}
+
+impl LogStore {
+    /// A read of the segment has ended.
+    pub(super) fn unpin(&mut self, index: u32, now: Nanos) {
+        let pins = &mut self.segments[index as usize].pins;
+        *pins = pins.checked_sub(1).expect("each pin is released once");
+        self.free_if_passed(index, now);
+    }
+
+    /// A segment that a checkpoint has passed is free once nothing reads there any more.
+    fn free_if_passed(&mut self, index: u32, now: Nanos) {
+        let segment = &mut self.segments[index as usize];
+        if segment.state != SegmentState::Passed || segment.pins > 0 {
+            return;
+        }
+        segment.state = SegmentState::Free;
+        self.retiring.has_marked |= segment.is_marked;
+        self.free_segments.push_back(index);
+        self.waiting_segments -= 1;
+        self.tell_free(index, now);
     }
 }
 

@@ -169,9 +169,13 @@ fn scarce_mark(log: &LogStore) -> usize {
     log.free_kept() + 1
 }
 
-/// True when free segments are few enough to complete a checkpoint for the waiting ones.
+/// True when free segments are few enough to complete a checkpoint for the waiting ones. Those that
+/// one has passed wait for reads alone.
 pub(super) fn wants_checkpoint(log: &LogStore) -> bool {
-    log.waiting_segments > 0 && log.free_segments.len() < low_mark(log)
+    let waits = |segment: &Segment| matches!(segment.state, SegmentState::Waiting(_));
+    log.waiting_segments > 0
+        && log.free_segments.len() < low_mark(log)
+        && log.segments.iter().any(waits)
 }
 
 pub(super) fn wants_step(log: &LogStore) -> bool {
@@ -355,7 +359,6 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let State::Reading(victim) = core::mem::take(&mut log.cleaning.state) else {
         panic!("an end belongs to a victim being read");
     };
-    log.segments[victim as usize].pins -= 1;
     let place = (log.geometry.segment_first(victim), log.geometry.segment_blocks);
     log.note_end(OperationKind::Read, place, done.result);
     let buffer = done.buffer.expect("a read returns its buffer");
@@ -386,6 +389,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
         }
         log.refuse_stranded(ErrorKind::Retry);
     }
+    log.unpin(victim, io.now());
 }
 
 /// Live blocks that cannot be read keep their segment; it is tested once they are superseded.

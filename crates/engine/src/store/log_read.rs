@@ -14,6 +14,7 @@ use crate::io::{Buffer, Io, IoDone, IoError, IoOperation, OperationKind};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Slot};
 use rustix::io::Errno;
+use std::ops::RangeInclusive;
 
 /// Blocks of one read call at most; a run's index takes 12 bits of the token.
 pub(super) const READ_BLOCKS_MAX: usize = 1 << RUN_BITS;
@@ -83,7 +84,7 @@ pub(super) fn start(log: &mut LogStore, io: &mut dyn Io, ticket: Ticket, slots: 
 
 fn submit(log: &mut LogStore, io: &mut dyn Io, id: u64, call: &ReadCall, index: usize) {
     let run = call.run(index);
-    pin(log, call, index, 1);
+    segments_of(log, call, index).for_each(|index| log.segments[index as usize].pins += 1);
     let length = run.len() * log.geometry.block_bytes as usize;
     let offset = log.offset_of(call.slots[run.start].1.location);
     let (disk, buffer) = (log.config.region.disk, io.buffer(length));
@@ -91,24 +92,20 @@ fn submit(log: &mut LogStore, io: &mut dyn Io, id: u64, call: &ReadCall, index: 
     io.submit(token, IoOperation::Read { disk, offset, buffer });
 }
 
-/// Pins (1) or unpins (-1) the segments of a run.
-fn pin(log: &mut LogStore, call: &ReadCall, index: usize, change: i32) {
+/// The segments of a run.
+fn segments_of(log: &LogStore, call: &ReadCall, index: usize) -> RangeInclusive<u32> {
     let run = call.run(index);
     let segment = |position: usize| {
         let location = call.slots[position].1.location;
         log.geometry.segment_of(location).expect("a location lies in a segment")
     };
-    for index in segment(run.start)..=segment(run.end - 1) {
-        let pins = &mut log.segments[index as usize].pins;
-        *pins = pins.checked_add_signed(change).expect("each pin is released once");
-    }
+    segment(run.start)..=segment(run.end - 1)
 }
 
 /// Takes the end of one run.
 pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoDone) {
     let (id, index) = (payload >> RUN_BITS, (payload & (READ_BLOCKS_MAX as u64 - 1)) as usize);
     let mut call = log.reads.open.remove(&id).expect("an end belongs to an open read");
-    pin(log, &call, index, -1);
     let buffer = done.buffer.expect("a read returns its buffer");
     let run = call.run(index);
     let place = (call.slots[run.start].1.location, run.len() as u32);
@@ -122,6 +119,8 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
             call.bad.extend(call.slots[run].iter().map(|(slot, _)| *slot));
         }
     }
+    let now = io.now();
+    segments_of(log, &call, index).for_each(|index| log.unpin(index, now));
     collect(log, io, &mut call, index, buffer);
     call.left -= 1;
     if call.left > 0 {

@@ -146,7 +146,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let Try { location, was_free, is_doubtful } = attempt;
     log.note_end(OperationKind::Write, (location, 1), done.result);
     let segment = log.geometry.segment_of(location).expect("a batch lies in a segment");
-    log.segments[segment as usize].pins -= 1;
+    log.unpin(segment, io.now());
     if was_free {
         log.free_segments.push_back(segment);
     }

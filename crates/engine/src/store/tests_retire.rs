@@ -283,3 +283,36 @@ fn flushes_outlast_a_place_that_takes_no_write() {
         }
     }
 }
+
+/// Goal: reads that hang cost a checkpoint or two and not one after the other, though they hold
+/// what would be free; it is free when they end. Method: reads that hold each segment that waits
+/// while free ones are few, four seconds, and their ends.
+#[test]
+fn reads_that_hang_repeat_no_checkpoint() {
+    for seed in 0..8 {
+        let mut bench = Bench::new(seed);
+        let is_due = (0..2_000).any(|round| {
+            bench.put(round % 7, round as u8);
+            super::log_clean::wants_checkpoint(&bench.log)
+        });
+        assert!(is_due, "seed {seed}: few segments are free at some time");
+        let waits = |state| matches!(state, super::log::SegmentState::Waiting(_));
+        let mut held = Vec::new();
+        for (index, segment) in (0..).zip(&mut bench.log.segments) {
+            if waits(segment.state) {
+                segment.pins += 1;
+                held.push(index);
+            }
+        }
+        let before = bench.log.counters().checkpoints;
+        bench.settle(200);
+        let checkpoints = bench.log.counters().checkpoints - before;
+        assert!(checkpoints < 4, "seed {seed}: {checkpoints} checkpoints");
+        let free = bench.log.free_segments.len();
+        let now = bench.io.now();
+        held.iter().for_each(|index| bench.log.unpin(*index, now));
+        assert_eq!(bench.log.free_segments.len(), free + held.len(), "seed {seed}");
+        assert_eq!(bench.churn(100), 0);
+        bench.check();
+    }
+}
