@@ -60,6 +60,7 @@ mod nvm;
 pub mod nvm_layout;
 mod nvm_lent;
 mod nvm_lost;
+mod nvm_mark;
 mod nvm_pages;
 mod nvm_recover;
 mod reached;
@@ -88,6 +89,8 @@ mod tests_lives;
 mod tests_log;
 #[cfg(test)]
 mod tests_lost_pages;
+#[cfg(test)]
+mod tests_nvm_mark;
 #[cfg(test)]
 mod tests_ranks;
 #[cfg(test)]

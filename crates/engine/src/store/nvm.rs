@@ -15,6 +15,7 @@ use super::nvm_layout::{
     HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark, merge,
 };
 use super::nvm_lent::{Copies, Delayed};
+use super::nvm_mark::MarkDelay;
 use super::nvm_pages::ChangedPages;
 use super::table::Set;
 use super::{
@@ -157,6 +158,7 @@ pub struct NvmStore {
     /// A sync failed over changes; none can vouch for them any more.
     pub(super) lost: bool,
     pub(super) mark_copy: usize,
+    mark_delay: MarkDelay,
     forgets_durable: u64,
     forgets_asked: u64,
     pub(super) events: Vec<StoreEvent>,
@@ -369,9 +371,7 @@ impl NvmStore {
 
     /// Makes durable what `scope` says; ends with `Synced`.
     pub fn sync(&mut self, io: &mut dyn Io, ticket: Ticket, scope: SyncScope) {
-        if self.flushes() {
-            self.write_mark(Seq(self.seqs.next().0 - 1));
-        }
+        self.mark_at_once();
         match scope {
             SyncScope::Stores if self.delayed.front().is_some_and(|store| store.placed > 0) => {
                 self.behind.push(ticket);
@@ -435,6 +435,7 @@ impl NvmStore {
         if done.result.is_ok() {
             self.sync_done = self.sync_started;
             self.write_mark(self.sync_seq);
+            self.mark_delay.on_synced();
         } else {
             self.lost = true;
         }
@@ -443,7 +444,10 @@ impl NvmStore {
     }
 
     /// Background work; `forgets_durable` is the log's count (`u64::MAX` without a log).
-    pub fn on_tick(&mut self, io: &mut dyn Io, _now: Nanos, forgets_durable: u64) {
+    pub fn on_tick(&mut self, io: &mut dyn Io, now: Nanos, forgets_durable: u64) {
+        if self.mark_delay.is_due(now) {
+            self.mark_at_once();
+        }
         self.stirred |= forgets_durable > self.forgets_durable;
         self.forgets_durable = self.forgets_durable.max(forgets_durable);
         self.pump(io);
@@ -453,7 +457,11 @@ impl NvmStore {
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
         // A store that lost its trust moves no slot any more, however often it is asked.
-        if self.stirred && !self.lost { Nanos::ZERO } else { Nanos::NEVER }
+        match (self.lost, self.stirred) {
+            (true, _) => Nanos::NEVER,
+            (false, true) => Nanos::ZERO,
+            (false, false) => self.mark_delay.deadline(),
+        }
     }
 }
 
@@ -486,6 +494,7 @@ impl NvmStore {
             changed: 0,
             lost: false,
             mark_copy: 0,
+            mark_delay: MarkDelay::default(),
             forgets_durable: 0,
             forgets_asked: 0,
             events: Vec::new(),
@@ -495,8 +504,16 @@ impl NvmStore {
         }
     }
 
-    fn flushes(&self) -> bool {
+    /// Stores are durable at once, in order.
+    pub(super) fn flushes(&self) -> bool {
         self.mapping.persistence() != Persistence::Sync
+    }
+
+    fn mark_at_once(&mut self) {
+        if self.flushes() {
+            self.write_mark(Seq(self.seqs.next().0 - 1));
+            self.mark_delay.on_written();
+        }
     }
 
     /// Notes that every store up to `seq` is durable; lies on the device by the next sync.
@@ -560,6 +577,7 @@ impl NvmStore {
     ) -> bool {
         let Some(physical) = self.fill_slot(data) else { return false };
         let seq = self.seqs.take();
+        self.mark_delay.on_placed(seq);
         let header = NvmHeader { key, seq, crc: crc32c(data), dirty, borrowed };
         self.write_header(physical, &header);
         let old = core::mem::replace(&mut self.slots[slot.0 as usize], physical);
@@ -642,6 +660,9 @@ impl NvmStore {
         }
         self.ask_forgets();
         self.start_sync(io);
+        if !self.sync_in_flight && !self.lost {
+            self.mark_delay.wait(self.flushes(), io.now());
+        }
     }
 
     fn answer_waiters(&mut self) {
@@ -770,7 +791,8 @@ impl NvmStore {
             Stage::Held { sync, .. } | Stage::Cleared { sync } => sync > self.sync_done,
         };
         let wanted = self.waiters.iter().any(|(sync, _)| *sync > self.sync_done)
-            || (pressed && self.retiring.iter().any(retiring));
+            || (pressed && self.retiring.iter().any(retiring))
+            || self.mark_delay.is_due(io.now());
         if !wanted || self.sync_in_flight || self.lost || self.flushes() {
             return;
         }
@@ -780,6 +802,7 @@ impl NvmStore {
             pages.begin_sync();
         }
         self.sync_seq = Seq(self.seqs.next().0 - 1);
+        self.mark_delay.on_sync();
         self.counters.syncs += 1;
         let token = Token(u64::from(self.config.token_tag) << 56);
         io.submit(token, IoOperation::Sync { disk: self.config.region.disk });

@@ -1,10 +1,10 @@
 //! Making an empty NVM store, and opening one: superblock, mark, then every header.
 //!
 //! How: the disk is synced first, so that what is read is also durable. Data newer than the mark is
-//! verified, since a header can reach the device before its data; data up to the mark is verified
-//! when it is read. Without a mark it is not known what was durable: all data counts, since an
-//! older version would come back. A damaged header is written again from its copy. Of several
-//! copies of a block the newest wins; the others retire.
+//! verified, since a header can reach a file's device before its data; data up to the mark is
+//! verified when it is read, as all that persistent memory has. Without a mark it is not known what
+//! was durable: all data counts, since an older version would come back. A damaged header is
+//! written again from its copy. Of several copies of a block the newest wins; the others retire.
 //! Invariant: a header of which nothing is known leaves every block undecided, since an older
 //! record of its block would come back; it stays until that is kept. Winners beyond the slot count
 //! get overflow slots.
@@ -247,7 +247,8 @@ impl NvmStore {
             let is_sound =
                 crc32c(self.bytes(self.geometry.data_at(physical), length)) == header.crc;
             let lost = self.lost_data(physical);
-            if !is_sound && lost.is_empty() {
+            // On persistent memory the data was durable before its header was written.
+            if !is_sound && lost.is_empty() && !self.flushes() {
                 recovered.torn += 1;
                 return Ok(Judged::Discard);
             }
