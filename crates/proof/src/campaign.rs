@@ -125,6 +125,9 @@ impl Tally {
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;
         }
+        for (met, count) in other.areas {
+            *self.areas.entry(met).or_default() += count;
+        }
         self.windows.extend(other.windows);
         self.windows_cut.extend(other.windows_cut);
     }

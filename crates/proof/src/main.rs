@@ -185,6 +185,15 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
     if let Some(column) = table.column_mut(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    let _ = writeln!(text, "{table}");
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["fault", "at", "times"]);
+    for ((kind, area), count) in &tally.areas {
+        table.add_row([(*kind).to_owned(), area.to_string(), count.to_string()]);
+    }
+    if let Some(column) = table.column_mut(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
     let _ = write!(text, "{table}");
     text
 }

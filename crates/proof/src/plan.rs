@@ -10,6 +10,7 @@ mod delays;
 mod departures;
 mod lengths;
 mod lost_pages;
+mod places;
 mod removals;
 mod requests;
 mod returns;
@@ -27,6 +28,7 @@ use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
 use layby_engine::shard::ClientMemory;
 use layby_engine::store::{SegmentPlan, slots_for};
 use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng, VolumeId};
+pub use places::Area;
 use std::fmt;
 
 /// Blocks of each volume.
@@ -107,7 +109,7 @@ pub enum Fault {
     FailNext(Disk, OperationKind),
     /// The next write is done and answered with an error; so many after it are refused.
     DoneNext(Disk, u8),
-    /// A sector cannot be read until it is written again.
+    /// A sector cannot be read until it is written again, whichever this number stands for.
     BadSector(Disk, u64),
     /// Writes of a sector of the SSD's segments fail for good.
     Broken(u64),
@@ -123,9 +125,9 @@ pub enum Fault {
     Stuck(Disk),
     /// The next write claims success and does nothing.
     Lost(Disk),
-    /// The next write claims success and lands elsewhere.
+    /// The next write claims success and lands in the block that this number stands for.
     Misdirected(Disk, u64),
-    /// Bits of a sector flip at rest.
+    /// Bits of a sector flip at rest, whichever this number stands for.
     Rot(Disk, u64),
     /// A page of the NVM level cannot be read any more, whichever this number falls on.
     LostPage(u64),

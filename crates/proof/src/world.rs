@@ -20,7 +20,7 @@ mod waiting;
 use crate::client::{Answered, Client};
 use crate::home::CloudHome;
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
-use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
+use crate::plan::{Act, Area, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
 use crate::timeline::Timeline;
 use layby_engine::Shard;
 use layby_engine::control::{ClientId, Command, CommandError, Connection, Snapshot};
@@ -70,6 +70,8 @@ pub struct Tally {
     pub restored: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What faults that damage a place of a disk have met there, by kind.
+    pub areas: BTreeMap<(&'static str, Area), u64>,
     /// Clean volumes whose backing store alone was held against the oracle after a power cut.
     pub clean_checked: u64,
     /// Write intents that a disk did not take.

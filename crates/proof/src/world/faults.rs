@@ -21,11 +21,11 @@ impl World<'_> {
             self.oracle.expect_ghosts();
         }
         self.has_lied |= fault.is_lie();
+        self.note_area(fault);
         let shape = &self.life.shape;
         let mut machine = self.host.machine();
         let mut at =
             |disk: Disk| machine.attach_disk(&disk.name()).expect("a node has all its disks");
-        let within = |offset: u64| offset % (shape.nvm_bytes.min(shape.ssd_bytes) - BLOCK);
         match fault {
             Fault::FailNext(disk, kind) => {
                 let disk = at(disk);
@@ -35,8 +35,8 @@ impl World<'_> {
                 let disk = at(disk);
                 machine.do_and_fail_next(disk, refusals, Errno::IO);
             }
-            Fault::BadSector(disk, offset) => {
-                let (disk, offset) = (at(disk), within(offset));
+            Fault::BadSector(disk, number) => {
+                let (disk, offset) = (at(disk), self.life.place(disk, number));
                 machine.fail_reads(disk, offset, CELL);
             }
             Fault::Broken(offset) => {
@@ -67,12 +67,13 @@ impl World<'_> {
                 let disk = at(disk);
                 machine.lose_next_write(disk);
             }
-            Fault::Misdirected(disk, offset) => {
-                let (disk, offset) = (at(disk), within(offset) / BLOCK * BLOCK);
+            Fault::Misdirected(disk, number) => {
+                let offset = self.life.place(disk, number) / BLOCK * BLOCK;
+                let disk = at(disk);
                 machine.misdirect_next_write(disk, offset);
             }
-            Fault::Rot(disk, offset) => {
-                let (disk, offset) = (at(disk), within(offset));
+            Fault::Rot(disk, number) => {
+                let (disk, offset) = (at(disk), self.life.place(disk, number));
                 machine.corrupt(disk, offset, CELL);
             }
             Fault::LostPage(number) => {
@@ -83,6 +84,28 @@ impl World<'_> {
                 self.pages_lost.push(page);
             }
         }
+    }
+
+    /// Counts what a fault that damages a place finds there.
+    fn note_area(&mut self, fault: Fault) {
+        let (disk, place) = match fault {
+            Fault::BadSector(disk, number) | Fault::Rot(disk, number) => {
+                (disk, self.life.place(disk, number))
+            }
+            Fault::Misdirected(disk, number) => {
+                (disk, self.life.place(disk, number) / BLOCK * BLOCK)
+            }
+            _ => return,
+        };
+        let mut machine = self.host.machine();
+        let at = machine.attach_disk(&disk.name()).expect("a node has all its disks");
+        let bytes = machine.peek(at);
+        drop(machine);
+        let first = (place / BLOCK * BLOCK) as usize;
+        // A backing store may have been cut before it.
+        let block = bytes.get(first..first + BLOCK as usize).unwrap_or_default();
+        let area = self.life.shape.area(disk, place, block);
+        *self.tally.areas.entry((fault.name(), area)).or_default() += 1;
     }
 
     /// Lost pages of data, where nothing else went wrong, cost no more blocks than there are pages.
