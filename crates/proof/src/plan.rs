@@ -8,6 +8,7 @@
 
 mod delays;
 mod departures;
+mod failed_syncs;
 mod lengths;
 mod lost_pages;
 mod places;
@@ -107,6 +108,8 @@ pub enum Character {
 pub enum Fault {
     /// The next operation of a kind fails; a write leaves a mixture of sectors.
     FailNext(Disk, OperationKind),
+    /// The next durable write's own sync fails, and may drop those of others in flight.
+    Unsynced(Disk),
     /// The next write is done and answered with an error; so many after it are refused.
     DoneNext(Disk, u8),
     /// A sector cannot be read until it is written again, whichever this number stands for.
@@ -145,6 +148,7 @@ impl Fault {
             Fault::FailNext(_, OperationKind::Write) => "write error, torn",
             Fault::FailNext(_, OperationKind::Sync) => "flush error",
             Fault::FailNext(..) => "zeroing error",
+            Fault::Unsynced(_) => "flush error of a durable write",
             Fault::DoneNext(..) => "write error, done",
             Fault::BadSector(..) => "latent sector error",
             Fault::Broken(_) => "region broken for good",
@@ -157,6 +161,27 @@ impl Fault {
             Fault::Misdirected(..) => "misdirected write",
             Fault::Rot(..) => "bit rot at rest",
             Fault::LostPage(_) => Fault::LOST_PAGE,
+        }
+    }
+
+    /// The disk that it befalls.
+    #[must_use]
+    pub fn disk(self) -> Disk {
+        match self {
+            Fault::FailNext(disk, _)
+            | Fault::Unsynced(disk)
+            | Fault::DoneNext(disk, _)
+            | Fault::BadSector(disk, _)
+            | Fault::Full(disk)
+            | Fault::FullAtStart(disk)
+            | Fault::Gone(disk)
+            | Fault::Slow(disk, _)
+            | Fault::Stuck(disk)
+            | Fault::Lost(disk)
+            | Fault::Misdirected(disk, _)
+            | Fault::Rot(disk, _) => disk,
+            Fault::Broken(_) => Disk::Ssd,
+            Fault::LostPage(_) => Disk::Nvm,
         }
     }
 
@@ -316,6 +341,9 @@ impl Life {
         }
         if departures::has_some(seed) {
             departures::add(seed, &mut acts);
+        }
+        if failed_syncs::has_some(seed, character) {
+            failed_syncs::add(seed, &mut acts);
         }
         if lost_pages::has_some(seed) {
             lost_pages::add(seed, &mut acts);

@@ -161,6 +161,7 @@ fn describe(payload: &(dyn std::any::Any + Send)) -> String {
 impl<'a> World<'a> {
     fn new(life: &'a Life, timeline: Timeline) -> World<'a> {
         let mut io = SimIo::new(life.seed);
+        io.set_dropping(true);
         match life.shape.is_persistent {
             true => io.add_persistent_memory("nvm", life.shape.nvm_bytes),
             false => io.add_disk("nvm", life.shape.nvm_bytes),

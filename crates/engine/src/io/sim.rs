@@ -56,6 +56,8 @@ struct Flight {
     begun: Nanos,
     /// Whether it was possible when it was submitted; the disk may have been truncated since.
     fits: Result<(), IoError>,
+    /// A durable write that was written when another sync failed, which dropped it.
+    is_dropped: bool,
 }
 
 /// What a guest says that there is more by.
@@ -85,6 +87,8 @@ pub struct SimIo {
     /// Offsets of writes and their lives, where a test wants to know.
     lives: Option<Vec<(DiskId, u64, Option<WriteLife>)>>,
     is_stepwise: bool,
+    /// A sync that fails drops durable writes in flight, too.
+    drops_in_flight: bool,
     batch_bytes: Option<usize>,
     /// Since the last end, and ever.
     idle_waits: u32,
@@ -109,6 +113,7 @@ impl SimIo {
             life: None,
             lives: None,
             is_stepwise: false,
+            drops_in_flight: false,
             batch_bytes: None,
             idle_waits: 0,
             waits_in_vain: 0,
@@ -123,6 +128,12 @@ impl SimIo {
     /// Whether long work is to go in steps.
     pub fn set_stepwise(&mut self, is_stepwise: bool) {
         self.is_stepwise = is_stepwise;
+    }
+
+    /// Lets each sync that fails drop, by chance, what durable writes in flight have written by
+    /// then: their own syncs come after it and end well, as those of a file do.
+    pub fn set_dropping(&mut self, drops_in_flight: bool) {
+        self.drops_in_flight = drops_in_flight;
     }
 
     /// Adds a disk of zeros.
@@ -200,6 +211,12 @@ impl SimIo {
         self.disk(disk).add_fault(kind, Fault::Fail(errno));
     }
 
+    /// Lets an operation of a kind fail, as [`SimIo::fail_next`] does, after so many that end well.
+    pub fn fail_after(&mut self, disk: DiskId, passed: u32, kind: OperationKind, errno: Errno) {
+        (0..passed).for_each(|_| self.disk(disk).add_fault(kind, Fault::Passed));
+        self.fail_next(disk, kind, errno);
+    }
+
     /// Lets the next write be done and answered with an error, and refuses so many after it.
     pub fn do_and_fail_next(&mut self, disk: DiskId, refusals: u8, errno: Errno) {
         self.disk(disk).add_fault(OperationKind::Write, Fault::Done(errno));
@@ -208,7 +225,7 @@ impl SimIo {
         }
     }
 
-    /// Lets the next write, a durable one, be done, and the sync by which it is made durable fail.
+    /// Lets the next durable write be done, and the sync by which it is made durable fail.
     pub fn fail_next_own_sync(&mut self, disk: DiskId, errno: Errno) {
         self.disk(disk).add_fault(OperationKind::Write, Fault::Unsynced(errno));
     }
@@ -425,7 +442,7 @@ impl SimIo {
 
     /// Takes an operation into effect.
     fn perform(&mut self, flight: Flight) -> IoDone {
-        let Flight { token, mut operation, mark, fits, .. } = flight;
+        let Flight { token, mut operation, mark, fits, is_dropped, .. } = flight;
         if operation.disk().is_none() {
             let result = self.perform_on_socket(&mut operation);
             return IoDone::new(token, result, operation.into_buffer());
@@ -436,10 +453,26 @@ impl SimIo {
         let is_flaky = kind == OperationKind::Write && disk.flaky_percent > 0;
         let fails = is_flaky && self.rng.chance(disk.flaky_percent, 100);
         let flaky = || fails.then_some(Fault::Fail(Errno::IO));
-        let fault = disk.take_fault(kind).or_else(flaky);
+        if is_dropped && !disk.is_gone {
+            let length = durable_write(&operation).map_or(0, |change| change.length() as usize);
+            return IoDone::new(token, Ok(length), operation.into_buffer());
+        }
+        let is_durable = matches!(operation, IoOperation::Write { durable: true, .. });
+        let fault = disk.take_fault(kind, is_durable).or_else(flaky);
         let rng = &mut self.rng;
         let result = fits.and_then(|()| perform_on(&mut disk, &mut operation, mark, fault, rng));
         let is_sync_failed = matches!((fault, &result), (Some(Fault::Unsynced(_)), Err(_)));
+        let is_sync = kind == OperationKind::Sync && fault.is_some();
+        if self.drops_in_flight && result.is_err() && (is_sync || is_sync_failed) {
+            let mine = self.flights.iter_mut().filter(|flight| flight.operation.disk() == Some(id));
+            for flight in mine.filter(|flight| !flight.is_dropped && flight.fits.is_ok()) {
+                let Some(change) = durable_write(&flight.operation) else { continue };
+                flight.is_dropped = rng.chance(1, 2);
+                if flight.is_dropped {
+                    disk.change_dropped(change, rng);
+                }
+            }
+        }
         let mut extents = Vec::new();
         if let (Ok(_), IoOperation::Extents { offset, length, .. }) = (&result, &operation) {
             extents = disk.extents(*offset, *length);
@@ -502,6 +535,12 @@ fn change_of(operation: &IoOperation) -> Option<Change> {
         }
         _ => None,
     }
+}
+
+/// The change that a durable write makes.
+fn durable_write(operation: &IoOperation) -> Option<Change> {
+    let is_durable = matches!(operation, IoOperation::Write { durable: true, .. });
+    change_of(operation).filter(|_| is_durable)
 }
 
 fn step_of(operation: &IoOperation, deed: Deed) -> Step {
@@ -595,7 +634,7 @@ fn change_on(
         Some(Fault::Refused(errno)) => return Err(errno.into()),
         Some(Fault::Lost) => return Ok(length),
         Some(Fault::Misdirected(offset)) => change.offset = offset,
-        None => {}
+        Some(Fault::Passed) | None => {}
     }
     change.durable = durable;
     disk.change(change);
@@ -644,7 +683,7 @@ impl Io for SimIo {
             lives.push((*disk, *offset, self.life));
         }
         let begun = self.now;
-        self.flights.push(Flight { token, operation, mark, begun, fits });
+        self.flights.push(Flight { token, operation, mark, begun, fits, is_dropped: false });
         self.fuse.burn(step);
     }
 

@@ -22,64 +22,38 @@ impl World<'_> {
         }
         self.has_lied |= fault.is_lie();
         self.note_area(fault);
+        if let Fault::FullAtStart(disk) = fault {
+            self.full_at_start = Some(disk);
+            return;
+        }
         let shape = &self.life.shape;
+        let place = |number: u64| self.life.place(fault.disk(), number);
         let mut machine = self.host.machine();
-        let mut at =
-            |disk: Disk| machine.attach_disk(&disk.name()).expect("a node has all its disks");
+        let disk = machine.attach_disk(&fault.disk().name()).expect("a node has all its disks");
         match fault {
-            Fault::FailNext(disk, kind) => {
-                let disk = at(disk);
-                machine.fail_next(disk, kind, Errno::IO);
-            }
-            Fault::DoneNext(disk, refusals) => {
-                let disk = at(disk);
-                machine.do_and_fail_next(disk, refusals, Errno::IO);
-            }
-            Fault::BadSector(disk, number) => {
-                let (disk, offset) = (at(disk), self.life.place(disk, number));
-                machine.fail_reads(disk, offset, CELL);
-            }
+            Fault::FailNext(_, kind) => machine.fail_next(disk, kind, Errno::IO),
+            Fault::Unsynced(_) => machine.fail_next_own_sync(disk, Errno::IO),
+            Fault::DoneNext(_, refusals) => machine.do_and_fail_next(disk, refusals, Errno::IO),
+            Fault::BadSector(_, number) => machine.fail_reads(disk, place(number), CELL),
             Fault::Broken(offset) => {
                 // Behind the superblock and the checkpoints, which nothing can stand in for.
                 let quarter = shape.ssd_bytes / 4;
                 let offset = quarter + offset % (3 * quarter - BLOCK);
-                let disk = at(Disk::Ssd);
                 machine.break_range(disk, offset, CELL);
             }
-            Fault::Full(disk) => {
-                let disk = at(disk);
-                machine.set_full(disk, true);
+            Fault::Full(_) => machine.set_full(disk, true),
+            Fault::FullAtStart(_) => unreachable!("it waits for a start"),
+            Fault::Gone(_) => machine.set_gone(disk, true),
+            Fault::Slow(_, time) => machine.stall(disk, time),
+            Fault::Stuck(_) => machine.set_stuck(disk, true),
+            Fault::Lost(_) => machine.lose_next_write(disk),
+            Fault::Misdirected(_, number) => {
+                machine.misdirect_next_write(disk, place(number) / BLOCK * BLOCK);
             }
-            Fault::FullAtStart(disk) => self.full_at_start = Some(disk),
-            Fault::Gone(disk) => {
-                let disk = at(disk);
-                machine.set_gone(disk, true);
-            }
-            Fault::Slow(disk, time) => {
-                let disk = at(disk);
-                machine.stall(disk, time);
-            }
-            Fault::Stuck(disk) => {
-                let disk = at(disk);
-                machine.set_stuck(disk, true);
-            }
-            Fault::Lost(disk) => {
-                let disk = at(disk);
-                machine.lose_next_write(disk);
-            }
-            Fault::Misdirected(disk, number) => {
-                let offset = self.life.place(disk, number) / BLOCK * BLOCK;
-                let disk = at(disk);
-                machine.misdirect_next_write(disk, offset);
-            }
-            Fault::Rot(disk, number) => {
-                let (disk, offset) = (at(disk), self.life.place(disk, number));
-                machine.corrupt(disk, offset, CELL);
-            }
+            Fault::Rot(_, number) => machine.corrupt(disk, place(number), CELL),
             Fault::LostPage(number) => {
                 // Behind the superblock.
                 let page = 1 + number % (shape.nvm_bytes / BLOCK - 1);
-                let disk = at(Disk::Nvm);
                 machine.fail_reads(disk, page * BLOCK, BLOCK);
                 self.pages_lost.push(page);
             }
@@ -88,15 +62,13 @@ impl World<'_> {
 
     /// Counts what a fault that damages a place finds there.
     fn note_area(&mut self, fault: Fault) {
-        let (disk, place) = match fault {
-            Fault::BadSector(disk, number) | Fault::Rot(disk, number) => {
-                (disk, self.life.place(disk, number))
-            }
-            Fault::Misdirected(disk, number) => {
-                (disk, self.life.place(disk, number) / BLOCK * BLOCK)
-            }
-            _ => return,
+        let (Fault::BadSector(disk, number)
+        | Fault::Rot(disk, number)
+        | Fault::Misdirected(disk, number)) = fault
+        else {
+            return;
         };
+        let place = self.life.place(disk, number);
         let mut machine = self.host.machine();
         let at = machine.attach_disk(&disk.name()).expect("a node has all its disks");
         let bytes = machine.peek(at);

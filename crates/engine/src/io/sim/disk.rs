@@ -50,7 +50,7 @@ impl Change {
         Change { offset, content: Content::Zeros(length), durable: false, grain: SECTOR }
     }
 
-    fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         match &self.content {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::Zeros(length) => *length,
@@ -108,6 +108,8 @@ pub(super) enum Fault {
     Unsynced(Errno),
     /// A write is refused, and nothing of it is done.
     Refused(Errno),
+    /// It ends well, and a fault behind it waits for the next.
+    Passed,
     /// It claims success and does nothing.
     Lost,
     /// It claims success and lands elsewhere.
@@ -285,6 +287,14 @@ impl SimDisk {
         self.settle();
     }
 
+    /// A write that a failed sync drops: readers see it, and no later sync covers it.
+    pub(super) fn change_dropped(&mut self, change: Change, rng: &mut Rng) {
+        assert!(!change.durable, "what is durable is not dropped");
+        self.change(change);
+        let change = self.log.pop_back().expect("only durable changes leave the log");
+        change.apply_torn(&mut self.durable, rng);
+    }
+
     /// Flushes the cache lines that hold a range.
     pub(super) fn persist(&mut self, offset: u64, length: u64) {
         let start = offset / CACHE_LINE * CACHE_LINE;
@@ -309,9 +319,15 @@ impl SimDisk {
         self.faults.push_back((kind, fault));
     }
 
-    pub(super) fn take_fault(&mut self, kind: OperationKind) -> Option<Fault> {
-        let index = self.faults.iter().position(|(of, _)| *of == kind)?;
-        self.faults.remove(index).map(|(_, fault)| fault)
+    /// What befalls the next operation of a kind; a sync of a write's own fails only where it has
+    /// one, so that fault waits for a durable write.
+    pub(super) fn take_fault(&mut self, kind: OperationKind, is_durable: bool) -> Option<Fault> {
+        let is_its = |(of, fault): &(OperationKind, Fault)| {
+            *of == kind && (is_durable || !matches!(fault, Fault::Unsynced(_)))
+        };
+        let index = self.faults.iter().position(is_its)?;
+        let (_, fault) = self.faults.remove(index).expect("it was found there");
+        (fault != Fault::Passed).then_some(fault)
     }
 
     pub(super) fn make_unreadable(&mut self, range: Range<u64>) {
