@@ -111,6 +111,7 @@ impl Tally {
         self.cuts_in_recovery += other.cuts_in_recovery;
         self.stops_unclean += other.stops_unclean;
         self.refused += other.refused;
+        self.starts_failed += other.starts_failed;
         self.older += other.older;
         self.older_nodes += other.older_nodes;
         self.broken += other.broken;

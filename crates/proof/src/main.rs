@@ -147,6 +147,7 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         text,
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
          ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
+         {} failed once, \
          {} nodes destroyed, {} looks at what stores alone have, {} clean volumes checked without \
          levels, {} written back without NVM, {} write intents refused, {} lengths changed, \
          {} volumes removed, \
@@ -158,6 +159,7 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         tally.cuts_in_recovery,
         tally.stops_unclean,
         tally.refused,
+        tally.starts_failed,
         tally.destroyed,
         tally.restored,
         tally.clean_checked,

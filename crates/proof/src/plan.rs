@@ -17,6 +17,7 @@ mod requests;
 mod returns;
 mod reuses;
 mod rewrites;
+mod start_faults;
 
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
 use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
@@ -30,6 +31,7 @@ use layby_engine::shard::ClientMemory;
 use layby_engine::store::{SegmentPlan, slots_for};
 use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng, VolumeId};
 pub use places::Area;
+pub use start_faults::StartFault;
 use std::fmt;
 
 /// Blocks of each volume.
@@ -120,6 +122,8 @@ pub enum Fault {
     Full(Disk),
     /// The next start, and what follows it, finds no room for writes, until healed.
     FullAtStart(Disk),
+    /// The next start meets this, and no other does.
+    AtStart(Disk, StartFault),
     /// Everything fails, until healed or restarted.
     Gone(Disk),
     /// Nothing ends for a while.
@@ -154,6 +158,7 @@ impl Fault {
             Fault::Broken(_) => "region broken for good",
             Fault::Full(_) => "device full",
             Fault::FullAtStart(_) => "device full at a start",
+            Fault::AtStart(_, fault) => fault.name(),
             Fault::Gone(_) => "device vanished",
             Fault::Slow(..) => "slow device",
             Fault::Stuck(_) => "I/O that never returns",
@@ -174,6 +179,7 @@ impl Fault {
             | Fault::BadSector(disk, _)
             | Fault::Full(disk)
             | Fault::FullAtStart(disk)
+            | Fault::AtStart(disk, _)
             | Fault::Gone(disk)
             | Fault::Slow(disk, _)
             | Fault::Stuck(disk)
@@ -188,7 +194,12 @@ impl Fault {
     /// Requests may fail from now on.
     #[must_use]
     pub fn is_felt(self) -> bool {
-        !matches!(self, Fault::Slow(..) | Fault::Stuck(_))
+        let is_late = |fault: StartFault| matches!(fault, StartFault::Slow(_));
+        match self {
+            Fault::Slow(..) | Fault::Stuck(_) => false,
+            Fault::AtStart(_, fault) => !is_late(fault),
+            _ => true,
+        }
     }
 
     /// What is durable may be gone after a power cut, unnoticed.
@@ -344,6 +355,9 @@ impl Life {
         }
         if failed_syncs::has_some(seed, character) {
             failed_syncs::add(seed, &mut acts);
+        }
+        if start_faults::has_some(seed, character) {
+            start_faults::add(seed, &mut acts);
         }
         if lost_pages::has_some(seed) {
             lost_pages::add(seed, &mut acts);

@@ -2,7 +2,7 @@
 
 use crate::campaign::{self, Length};
 use crate::oracle::{self, Oracle, Rigour};
-use crate::plan::{Act, BLOCK, BLOCKS, Character, Disk, Fault, Life, VOLUMES};
+use crate::plan::{Act, BLOCK, BLOCKS, Character, Disk, Fault, Life, StartFault, VOLUMES};
 use crate::timeline::Timeline;
 use crate::world::live;
 use layby_engine::io::{CrashMode, OperationKind};
@@ -219,6 +219,33 @@ fn a_guest_that_leaves_is_answered_no_more() {
         acts.extend([Act::Settle, Act::Drain(None), Act::Settle, Act::Cut(CrashMode::DropAll)]);
         assert_eq!(live_with(seed, acts), Ok(()), "SEED={seed}");
     }
+}
+
+/// Goal: where a start fails since an operation of the log does, the next one goes on, and loses
+/// nothing that was promised. Method: writes and a flush; one operation that fails in the start
+/// behind a power cut, after so many that end well; all is looked at, and failed starts counted.
+#[test]
+fn a_start_goes_on_from_one_that_failed() {
+    campaign::hush_panics();
+    let kinds = [OperationKind::Read, OperationKind::Write, OperationKind::Sync];
+    let mut starts_failed = 0;
+    for seed in 0..200 {
+        let volume = (seed % VOLUMES as u64) as usize;
+        let kind = kinds[(seed / 3 % 3) as usize];
+        let fault = StartFault::Fail(kind, (seed / 9 % 6) as u32);
+        let mut acts = vec![Act::Connect(volume, true)];
+        acts.push(Act::Ask(volume, call(Operation::Write, 3 * BLOCK, 6 * BLOCK)));
+        acts.extend([Act::Turns(60), Act::Ask(volume, call(Operation::Flush, 0, 0))]);
+        acts.extend([Act::Turns(60), Act::Fault(Fault::AtStart(Disk::Ssd, fault))]);
+        acts.extend([Act::Cut(CrashMode::DropAll), Act::Settle, Act::Heal, Act::Settle]);
+        let (character, shape) = (Character::Honest, Life::draw_plain(seed).shape);
+        let life = Life { seed, shape, character, acts };
+        match live(&life, &mut Timeline::default()) {
+            Ok(tally) => starts_failed += tally.starts_failed,
+            Err(failure) => panic!("{}; SEED={seed}", failure.what),
+        }
+    }
+    assert!(starts_failed >= 5, "{starts_failed} starts failed");
 }
 
 fn call(operation: Operation, offset: u64, length: u64) -> Call {

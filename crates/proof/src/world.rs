@@ -20,7 +20,9 @@ mod waiting;
 use crate::client::{Answered, Client};
 use crate::home::CloudHome;
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
-use crate::plan::{Act, Area, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
+use crate::plan::{
+    Act, Area, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, StartFault, VOLUMES,
+};
 use crate::timeline::Timeline;
 use layby_engine::Shard;
 use layby_engine::control::{ClientId, Command, CommandError, Connection, Snapshot};
@@ -62,6 +64,8 @@ pub struct Tally {
     pub stops_unclean: u64,
     /// Starts that were refused, in a life whose disks gave reason to.
     pub refused: u64,
+    /// Starts that failed by a fault that the next one did not meet.
+    pub starts_failed: u64,
     /// Clients that left in disorder.
     pub broken: u64,
     /// Nodes whose disks were destroyed.
@@ -120,6 +124,10 @@ struct World<'a> {
     has_lied: bool,
     /// Pages of the NVM level that were lost, one as often as it was.
     pages_lost: Vec<u64>,
+    /// What the next start alone meets.
+    at_start: Vec<(Disk, StartFault)>,
+    /// Other faults gave reason for errors.
+    has_failed: bool,
     /// The disk that the next start finds full.
     full_at_start: Option<Disk>,
     /// Power was cut after disks had lied: what was durable may be gone for good.
@@ -194,6 +202,8 @@ impl<'a> World<'a> {
             is_tolerant: false,
             has_lied: false,
             pages_lost: Vec::new(),
+            at_start: Vec::new(),
+            has_failed: false,
             full_at_start: None,
             is_bereft: false,
             has_crashed: false,

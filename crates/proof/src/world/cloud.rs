@@ -33,7 +33,7 @@ impl World<'_> {
                 let is_map = deed == SimDeed::MapWritten;
                 let name = if is_map { "map file error" } else { "journal error" };
                 *self.tally.faults.entry(name).or_default() += 1;
-                self.is_tolerant = true;
+                (self.is_tolerant, self.has_failed) = (true, true);
                 self.oracle.expect_ghosts();
                 home.fail_file(deed);
                 Ok(())

@@ -6,7 +6,7 @@
 use super::World;
 use crate::home::CloudHome;
 use crate::oracle::CELL;
-use crate::plan::{BLOCK, Disk, Fault, VOLUMES};
+use crate::plan::{BLOCK, Disk, Fault, StartFault, VOLUMES};
 use layby_cloud::simulated::SimFaults;
 use layby_engine::store::nvm_layout::NvmGeometry;
 use layby_types::{BlockSize, Nanos};
@@ -18,13 +18,15 @@ impl World<'_> {
         *self.tally.faults.entry(fault.name()).or_default() += 1;
         if fault.is_felt() || self.life.times_out() {
             self.is_tolerant = true;
+            self.has_failed |= !matches!(fault, Fault::AtStart(..));
             self.oracle.expect_ghosts();
         }
         self.has_lied |= fault.is_lie();
         self.note_area(fault);
-        if let Fault::FullAtStart(disk) = fault {
-            self.full_at_start = Some(disk);
-            return;
+        match fault {
+            Fault::FullAtStart(disk) => return self.full_at_start = Some(disk),
+            Fault::AtStart(disk, fault) => return self.at_start.push((disk, fault)),
+            _ => {}
         }
         let shape = &self.life.shape;
         let place = |number: u64| self.life.place(fault.disk(), number);
@@ -42,7 +44,7 @@ impl World<'_> {
                 machine.break_range(disk, offset, CELL);
             }
             Fault::Full(_) => machine.set_full(disk, true),
-            Fault::FullAtStart(_) => unreachable!("it waits for a start"),
+            Fault::FullAtStart(_) | Fault::AtStart(..) => unreachable!("it waits for a start"),
             Fault::Gone(_) => machine.set_gone(disk, true),
             Fault::Slow(_, time) => machine.stall(disk, time),
             Fault::Stuck(_) => machine.set_stuck(disk, true),
@@ -102,6 +104,20 @@ impl World<'_> {
         let mut machine = self.host.machine();
         let disk = machine.attach_disk(&disk.name()).expect("a node has all its disks");
         machine.set_full(disk, true);
+    }
+
+    /// What the coming start is to meet; whether it may fail for that.
+    pub(super) fn fail_start(&mut self) -> bool {
+        let faults = std::mem::take(&mut self.at_start);
+        let mut machine = self.host.machine();
+        for (disk, fault) in &faults {
+            let disk = machine.attach_disk(&disk.name()).expect("a node has all its disks");
+            match *fault {
+                StartFault::Fail(kind, passed) => machine.fail_after(disk, passed, kind, Errno::IO),
+                StartFault::Slow(time) => machine.stall(disk, time),
+            }
+        }
+        faults.iter().any(|(_, fault)| matches!(fault, StartFault::Fail(..)))
     }
 
     /// Ends the faults that last until somebody ends them.

@@ -116,6 +116,7 @@ impl World<'_> {
     /// Starts the node, again where the power fails meanwhile.
     pub(super) fn start(&mut self, is_new: bool) -> Result<(), String> {
         let plan = self.plan(is_new);
+        let mut may_fail = self.fail_start();
         for _ in 0..STARTS_MAX {
             let (sender, receiver): (_, Receiver<Command<NbdSession>>) = channel();
             let host = self.host.clone();
@@ -138,7 +139,14 @@ impl World<'_> {
                     self.command(Command::SetDiscards(discards, Box::new(drop)));
                     return Ok(());
                 }
-                Ok(Err(error)) if self.is_tolerant => {
+                Ok(Err(error)) if may_fail => {
+                    // The fault is over, and the next start goes on from there.
+                    self.note(|| format!("the start fails: {error}"));
+                    self.tally.starts_failed += 1;
+                    self.lose_power(self.life.shape.crash);
+                    may_fail = false;
+                }
+                Ok(Err(error)) if self.has_failed => {
                     self.note(|| format!("the start is refused: {error}"));
                     self.tally.refused += 1;
                     self.is_over = true;
