@@ -375,7 +375,7 @@ impl World<'_> {
         match result {
             None => Err("the stop is not answered".to_owned()),
             Some(Ok(())) => {
-                if !self.is_tolerant {
+                if !self.has_lied {
                     self.oracle.stopped();
                 }
                 Ok(())
