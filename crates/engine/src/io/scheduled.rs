@@ -236,15 +236,17 @@ impl<H: Io> Scheduled<H> {
             self.flights_free.push(slot);
             end.token = flight.token;
             self.note_end(flight.disk, now);
-            if flight.is_straight {
-                done.push(end);
-                continue;
-            }
-            if let Some(queue) = self.disks[flight.disk.0 as usize].as_mut() {
+            let queue = self.disks.get_mut(flight.disk.0 as usize).and_then(Option::as_mut);
+            if let Some(queue) = queue.filter(|_| !flight.is_straight) {
                 queue.on_end(flight.bytes);
                 self.start_next(flight.disk.0 as usize);
             }
-            self.ended.push_back((flight.work, end));
+            // What ends behind a failed sync is in doubt, and must not be answered before it.
+            if flight.is_straight || end.is_sync_failed {
+                done.push(end);
+            } else {
+                self.ended.push_back((flight.work, end));
+            }
         }
     }
 
@@ -452,6 +454,7 @@ mod tests {
     use crate::io::{OpenMode, RingIo, SimIo, open_disk};
     use layby_cache::schedule::BudgetLimits;
     use layby_types::Rng;
+    use rustix::io::Errno;
     use std::collections::BTreeSet;
 
     const DISK_BYTES: u64 = 1 << 20;
@@ -523,6 +526,30 @@ mod tests {
             }
             let tokens: BTreeSet<u64> = done.iter().map(|done| done.token.0).collect();
             assert_eq!((tokens, done.len()), (awaited, next as usize), "seed {seed}");
+        }
+    }
+
+    /// Goal: the end of a durable write whose own sync failed waits for no other work: what ends
+    /// behind it, of whatever rank, is in doubt and must not be answered before. Method: such a
+    /// write of a lower rank, and one of the best rank behind it, while ends are deferred.
+    #[test]
+    fn a_failed_sync_is_not_deferred() {
+        for seed in 0..16 {
+            let mut disks = SimIo::new(seed);
+            let disk = disks.add_disk("disk", DISK_BYTES);
+            disks.fail_next_own_sync(disk, Errno::IO);
+            let mut io = Scheduled::new(disks, ScheduleLimits::DEFAULT);
+            io.defer(true);
+            let mut done = Vec::new();
+            for (token, rank) in [(0, Rank::BACKGROUND), (1, Rank::FIRST)] {
+                io.set_rank(rank);
+                let buffer = io.buffer(4096);
+                let write = IoOperation::Write { disk, offset: 0, buffer, durable: true };
+                io.submit(Token(token), write);
+                (0..50).for_each(|_| io.wait(Nanos::NEVER, &mut done));
+            }
+            let ends: Vec<_> = done.iter().map(|end| (end.token, end.is_sync_failed)).collect();
+            assert_eq!(ends, [(Token(0), true), (Token(1), false)], "SEED={seed}");
         }
     }
 
