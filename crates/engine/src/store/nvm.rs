@@ -11,9 +11,7 @@
 //! Not for: devices without a mapping. Pages that the device cannot return are in `nvm_lost`.
 
 use super::layout::crc32c;
-use super::nvm_layout::{
-    HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark, merge,
-};
+use super::nvm_layout::{HEADER_BYTES, HeaderState, NvmGeometry, NvmHeader, merge};
 use super::nvm_lent::{Copies, Delayed};
 use super::nvm_mark::MarkDelay;
 use super::nvm_pages::ChangedPages;
@@ -158,7 +156,7 @@ pub struct NvmStore {
     /// A sync failed over changes; none can vouch for them any more.
     pub(super) lost: bool,
     pub(super) mark_copy: usize,
-    mark_delay: MarkDelay,
+    pub(super) mark_delay: MarkDelay,
     forgets_durable: u64,
     forgets_asked: u64,
     pub(super) events: Vec<StoreEvent>,
@@ -507,21 +505,6 @@ impl NvmStore {
     /// Stores are durable at once, in order.
     pub(super) fn flushes(&self) -> bool {
         self.mapping.persistence() != Persistence::Sync
-    }
-
-    fn mark_at_once(&mut self) {
-        if self.flushes() {
-            self.write_mark(Seq(self.seqs.next().0 - 1));
-            self.mark_delay.on_written();
-        }
-    }
-
-    /// Notes that every store up to `seq` is durable; lies on the device by the next sync.
-    pub(super) fn write_mark(&mut self, seq: Seq) {
-        let copy = MARK_AT[self.mark_copy];
-        self.mark_copy = 1 - self.mark_copy;
-        let at = self.config.region.base + u64::from(self.geometry.block_bytes) + copy;
-        self.write_at(at, &encode_mark(seq, self.instance));
     }
 
     /// Writes bytes at an offset of the disk, in order, and counts them.

@@ -9,6 +9,8 @@
 //! Cost: 16 bytes per [`DELAY`] with stores on persistent memory; on a file, a sync after the last.
 //! Not for: the seq that a mark has; it is the newest of the shard's.
 
+use super::nvm::NvmStore;
+use super::nvm_layout::{MARK_AT, encode_mark};
 use layby_types::{Nanos, Seq};
 
 /// How long a later sync may take to make the mark durable.
@@ -64,5 +66,23 @@ impl MarkDelay {
     /// Whether the mark, or a sync for it, is due.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         self.at.is_some_and(|at| now >= at)
+    }
+}
+
+impl NvmStore {
+    /// Writes the mark where stores are durable at once.
+    pub(super) fn mark_at_once(&mut self) {
+        if self.flushes() {
+            self.write_mark(Seq(self.seqs.next().0 - 1));
+            self.mark_delay.on_written();
+        }
+    }
+
+    /// Notes that every store up to `seq` is durable; lies on the device by the next sync.
+    pub(super) fn write_mark(&mut self, seq: Seq) {
+        let copy = MARK_AT[self.mark_copy];
+        self.mark_copy = 1 - self.mark_copy;
+        let at = self.config.region.base + u64::from(self.geometry.block_bytes) + copy;
+        self.write_at(at, &encode_mark(seq, self.instance));
     }
 }
