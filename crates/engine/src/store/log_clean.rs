@@ -156,7 +156,13 @@ fn is_wanted(log: &LogStore) -> bool {
     // What waits for destages empties itself, unless these never end.
     let left = if is_scarce(log) { 0 } else { log.cleaning.left.len() };
     let short = log.free_segments.len() + log.waiting_segments + left < low_mark(log);
-    short && (waiting || !super::log_checkpoint::closing(log))
+    // A segment whose header is to be written anew would be read in vain, and count as damaged.
+    let is_held = awaits_headers(log);
+    short && !is_held && (waiting || !super::log_checkpoint::closing(log))
+}
+
+fn awaits_headers(log: &LogStore) -> bool {
+    log.checkpoint.headers.are_wanted() || !log.checkpoint.headers.is_idle()
 }
 
 /// Free segments are so few that cleaning must not wait for anything.
@@ -169,13 +175,16 @@ fn scarce_mark(log: &LogStore) -> usize {
     log.free_kept() + 1
 }
 
-/// True when free segments are few enough to complete a checkpoint for the waiting ones. Those that
-/// one has passed wait for reads alone.
+/// True when free segments are few enough to complete a checkpoint for the waiting ones, or for
+/// the headers that are written before it and for which cleaning waits. Segments that a checkpoint
+/// has passed wait for reads alone.
 pub(super) fn wants_checkpoint(log: &LogStore) -> bool {
+    if log.free_segments.len() >= low_mark(log) {
+        return false;
+    }
     let waits = |segment: &Segment| matches!(segment.state, SegmentState::Waiting(_));
-    log.waiting_segments > 0
-        && log.free_segments.len() < low_mark(log)
-        && log.segments.iter().any(waits)
+    let has_waiting = log.waiting_segments > 0 && log.segments.iter().any(waits);
+    has_waiting || log.checkpoint.headers.are_wanted()
 }
 
 pub(super) fn wants_step(log: &LogStore) -> bool {

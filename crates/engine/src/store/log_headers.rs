@@ -44,7 +44,9 @@ pub(super) fn write(log: &mut LogStore, io: &mut dyn Io) {
     let header = *log.checkpoint.headers.wanted.front().expect("the caller looked");
     log.checkpoint.headers.is_writing = true;
     let state = log.segments[header.index as usize].state;
-    let is_closed = matches!(state, SegmentState::Closed | SegmentState::Waiting(_));
+    // Its live blocks stay where they are, in a damaged one, too.
+    let is_closed =
+        matches!(state, SegmentState::Closed | SegmentState::Damaged | SegmentState::Waiting(_));
     assert!(is_closed, "none becomes free before a checkpoint");
     let mut buffer = log.zeroed(io, 1);
     header.encode(&mut buffer);

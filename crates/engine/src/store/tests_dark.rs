@@ -5,6 +5,7 @@
 //! Invariant: what a start calls decided is the newest version or an error. Cost: some seconds.
 
 use super::layout::SEQ_MAX;
+use super::log::SegmentState;
 use super::log_geometry::LogGeometry;
 use super::log_layout::{BatchHeader, NOWHERE, SegmentHeader, Trailer};
 use super::tests_both::for_each_seed;
@@ -491,6 +492,74 @@ fn an_old_segment_is_decided_until_it_is_overwritten() {
             bench.put(slot, 1);
         }
         bench.checkpoint();
+        bench.cut();
+        assert_eq!(bench.start(), None);
+    });
+}
+
+/// A log whose start could not read the first blocks of two old segments, as an increment shows or
+/// a clean stop; from then on all can be read. With these segments.
+fn with_two_unread(seed: u64, is_clean: bool) -> (Bench, [u32; 2]) {
+    let mut bench = Bench::new(seed);
+    bench.delay = 1;
+    for first in [20, 30] {
+        (first..first + 3).for_each(|slot| bench.put(slot, 1));
+        (0..9).for_each(|_| bench.put(1, 1));
+    }
+    bench.put(1, 1);
+    bench.checkpoint();
+    bench.put(1, 1);
+    if is_clean {
+        bench.stop();
+    } else {
+        bench.checkpoint();
+        bench.put(2, 2);
+    }
+    let at = |slot: usize| bench.geometry().segment_of(bench.log.slots[slot].location);
+    let old = [22, 32].map(|slot| at(slot).expect("it was stored"));
+    assert_ne!(old[0], old[1]);
+    let segments = bench.segments();
+    let mut image = bench.cut();
+    for found in segments.iter().filter(|found| old.contains(&found.index)) {
+        bench.lose(&[u64::from(bench.geometry().segment_first(found.index))]);
+        bench.lose(&found.descriptors);
+    }
+    assert_eq!(bench.start(), None, "they are old");
+    bench.put_back(&mut image);
+    (bench, old)
+}
+
+/// Goal: where free segments are few at a start, headers of old segments are written anew before
+/// cleaning takes one of these as its victim, whose batches it could not tell; then it goes on.
+/// Method: two such segments, which can be read meanwhile; few free ones, with the checkpoint that
+/// follows a crash, or without one behind a clean stop; then a crash.
+#[test]
+fn headers_are_written_before_cleaning_takes_their_segments() {
+    for_each_seed(16, |seed| {
+        let is_clean = seed % 2 == 1;
+        let (mut bench, old) = with_two_unread(seed, is_clean);
+        while bench.log.free_segments.len() > bench.log.free_kept() + 1 {
+            bench.log.take_free().expect("there are some");
+        }
+        if !is_clean {
+            bench.log.checkpoint_now(false);
+        }
+        let are_written = |bench: &Bench| {
+            let headers = &bench.log.checkpoint.headers;
+            headers.is_idle() && !headers.are_wanted()
+        };
+        let is_damaged = |bench: &Bench| {
+            let state = |index: u32| bench.log.segments[index as usize].state;
+            old.iter().any(|index| state(*index) == SegmentState::Damaged)
+        };
+        let has_ended = (0..1000).any(|_| {
+            bench.turn();
+            assert!(are_written(&bench) || !is_damaged(&bench), "cleaning came first");
+            are_written(&bench)
+        });
+        assert!(has_ended, "the headers are never written");
+        (0..1000).for_each(|_| drop(bench.turn()));
+        assert!(bench.log.counters().segments_cleaned > 0, "cleaning goes on");
         bench.cut();
         assert_eq!(bench.start(), None);
     });
