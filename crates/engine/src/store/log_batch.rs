@@ -681,6 +681,7 @@ impl LogStore {
         }
         self.voids.on_sync_failed();
         self.retiring.on_sync_failed();
+        self.checkpoint.headers.on_sync_failed();
     }
 
     fn end_syncs(&mut self, waiters: &[SyncFor], result: Result<(), ErrorKind>) {

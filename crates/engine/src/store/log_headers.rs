@@ -1,17 +1,19 @@
 //! Headers of old segments that a start could not read: they are written anew.
 //!
 //! How: the checkpoint that follows a start replaces the one which showed that such a segment is
-//! old, so it begins after each of these headers was tried once. Where the header's generation is
-//! not known it is the seq of the checkpoint that showed it, and the header says so: to a start
-//! without that checkpoint the segment is dark again.
-//! Invariant: a header is written while its segment is closed, and none of its batches lies behind
-//! the checkpoint that the start found.
+//! old, so it begins after each of these headers was written, or tried a few times. A write that
+//! ends beside a failed sync is tried again: the device may have dropped it. Where the header's
+//! generation is not known it is the seq of the checkpoint that showed it, and the header says so:
+//! to a start without that checkpoint the segment is dark again.
+//! Invariant: a header is written while its segment is closed and no victim of cleaning, and none
+//! of its batches lies behind the checkpoint that the start found.
 //! Cost: a block per such segment. A device that refuses it leaves the segment as it was; it is
 //! overwritten once it is free. Not for: segments that are dark.
 
 use super::log::{LogStore, SegmentState};
 use super::log_layout::SegmentHeader;
 use super::log_tokens::Purpose;
+use super::log_void::TRIES_MAX;
 use crate::io::{Io, IoDone, IoOperation, OperationKind};
 use std::collections::VecDeque;
 
@@ -20,17 +22,26 @@ use std::collections::VecDeque;
 pub(super) struct Headers {
     wanted: VecDeque<SegmentHeader>,
     is_writing: bool,
+    /// A sync has failed meanwhile: the device may have dropped the header.
+    is_doubtful: bool,
+    /// Times that the first one was written in vain.
+    tries: u8,
 }
 
 impl Headers {
     /// Those of segments that a start has judged old.
     pub(super) fn new(wanted: Vec<SegmentHeader>) -> Headers {
-        Headers { wanted: wanted.into(), is_writing: false }
+        Headers { wanted: wanted.into(), ..Headers::default() }
     }
 
     /// Whether none is being written.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_writing
+    }
+
+    /// A sync has failed: no later one says whether what is being written is durable.
+    pub(super) fn on_sync_failed(&mut self) {
+        self.is_doubtful = self.is_writing;
     }
 
     /// Whether some are to be written yet.
@@ -42,7 +53,7 @@ impl Headers {
 /// Writes the next one.
 pub(super) fn write(log: &mut LogStore, io: &mut dyn Io) {
     let header = *log.checkpoint.headers.wanted.front().expect("the caller looked");
-    log.checkpoint.headers.is_writing = true;
+    (log.checkpoint.headers.is_writing, log.checkpoint.headers.is_doubtful) = (true, false);
     let state = log.segments[header.index as usize].state;
     // Its live blocks stay where they are, in a damaged one, too.
     let is_closed =
@@ -63,7 +74,13 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     }
     let headers = &mut log.checkpoint.headers;
     headers.is_writing = false;
-    let header = headers.wanted.pop_front().expect("an end belongs to a header");
+    headers.tries += 1;
+    let header = *headers.wanted.front().expect("an end belongs to a header");
+    let is_written = done.result.is_ok() && !headers.is_doubtful;
+    if is_written || headers.tries >= TRIES_MAX {
+        headers.wanted.pop_front();
+        headers.tries = 0;
+    }
     let at = log.geometry.segment_first(header.index);
     log.note_end(OperationKind::Write, (at, 1), done.result);
 }

@@ -8,11 +8,13 @@ use super::layout::SEQ_MAX;
 use super::log::SegmentState;
 use super::log_geometry::LogGeometry;
 use super::log_layout::{BatchHeader, NOWHERE, SegmentHeader, Trailer};
+use super::log_void::TRIES_MAX;
 use super::tests_both::for_each_seed;
 use super::tests_log::{content, key, open};
 use super::{AppendEntry, LogStore, SlotInfo, SlotView, StoreEvent, Stream, Ticket};
-use crate::io::{Buffer, CrashMode, DiskId, Image, Io, SimIo};
+use crate::io::{Buffer, CrashMode, DiskId, Image, Io, OperationKind, SimIo};
 use layby_types::{ErrorKind, Nanos, Rng, Seq, Slot};
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -563,4 +565,31 @@ fn headers_are_written_before_cleaning_takes_their_segments() {
         bench.cut();
         assert_eq!(bench.start(), None);
     });
+}
+
+/// Goal: a header that the device has refused, or that was written while a sync failed, is written
+/// again, a few times at most. Method: two headers; the write of the first meets a failed sync, or
+/// fails once, or always; how many blocks are written, and a crash behind the checkpoint.
+#[test]
+fn a_header_written_in_vain_is_written_again() {
+    for (refusals, is_doubtful) in [(0, false), (0, true), (1, false), (TRIES_MAX, false)] {
+        let (mut bench, _) = with_two_unread(1, false);
+        let before = bench.log.counters().bytes_written;
+        for _ in 0..refusals {
+            bench.io.fail_next(bench.disk, OperationKind::Write, Errno::IO);
+        }
+        bench.log.checkpoint_now(false);
+        if is_doubtful {
+            while bench.log.checkpoint.headers.is_idle() {
+                bench.turn();
+            }
+            bench.log.note_sync_failed();
+        }
+        bench.wait(|event| matches!(event, StoreEvent::CheckpointDone { .. }));
+        let blocks = (bench.log.counters().bytes_written - before) / BLOCK;
+        let again = u64::from(refusals.min(TRIES_MAX - 1)) + u64::from(is_doubtful);
+        assert_eq!(blocks, 2 + again, "{refusals} refusals");
+        bench.cut();
+        assert_eq!(bench.start(), None, "{refusals} refusals");
+    }
 }
