@@ -73,6 +73,8 @@ pub(super) struct Checkpoint {
     passed_by: Option<u32>,
     /// That trailer is being overwritten.
     is_voiding: bool,
+    /// A sync has failed meanwhile: the device may have dropped the zeros.
+    is_void_doubtful: bool,
     resting_until: Option<Nanos>,
     /// First block and blocks of the write in flight.
     writing: (u32, u32),
@@ -98,6 +100,7 @@ impl Checkpoint {
             doubtful: None,
             passed_by: None,
             is_voiding: false,
+            is_void_doubtful: false,
             resting_until: None,
             writing: (0, 0),
             headers: Headers::default(),
@@ -368,8 +371,10 @@ pub(super) fn on_peer_failed(log: &mut LogStore, answered: u64) {
     }
 }
 
-/// The sync of a durable write's own has failed on the own disk: the run fails at its own sync.
+/// A sync has failed on the own disk, one of a durable write's own included: the run fails at its
+/// own sync, and a trailer that is being overwritten counts as not overwritten.
 pub(super) fn on_sync_failed(log: &mut LogStore) {
+    log.checkpoint.is_void_doubtful = log.checkpoint.is_voiding;
     if let Some(run) = &mut log.checkpoint.run {
         run.is_doubtful = true;
     }
@@ -618,9 +623,10 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     }
     log.note_end(OperationKind::Write, log.checkpoint.writing, done.result);
     let was_voiding = core::mem::take(&mut log.checkpoint.is_voiding);
+    let is_void_doubtful = core::mem::take(&mut log.checkpoint.is_void_doubtful);
     let place = log.checkpoint.writing.0;
     // Its own sync came after another one that failed: the device may have dropped it.
-    let is_doubtful = is_doubtful(log);
+    let is_doubtful = is_doubtful(log) || is_void_doubtful;
     log.checkpoint.doubtful = (done.result.is_err() || is_doubtful).then_some(place);
     let is_full = (0..2).any(|area| log.geometry.checkpoint_first(area) == place);
     if was_voiding && !is_full {

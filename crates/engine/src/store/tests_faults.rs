@@ -119,7 +119,7 @@ impl SlotView for Numbered {
 }
 
 /// A turn of a log without a peer; whether a checkpoint has failed.
-fn checkpoint_turn(io: &mut SimIo, log: &mut LogStore) -> bool {
+pub(super) fn checkpoint_turn(io: &mut SimIo, log: &mut LogStore) -> bool {
     let (mut done, mut events) = (Vec::new(), Vec::new());
     io.wait(Nanos(io.now().0 + 1_000_000), &mut done);
     done.into_iter().for_each(|done| log.on_io(io, done));

@@ -1,6 +1,6 @@
 //! Headers of failed batches that are overwritten while the device fails.
 
-use super::tests_faults::{put, stored};
+use super::tests_faults::{checkpoint_turn, put, stored};
 use super::tests_log::{content, fresh, key, settle};
 use super::{AppendEntry, LogStore, StoreEvent, Stream, Ticket};
 use crate::io::Io;
@@ -49,5 +49,42 @@ fn a_header_overwritten_beside_a_failed_sync_is_overwritten_again() {
         let events = settle(&mut io, &mut log);
         assert!(!events.iter().any(is_error), "{refusals}: {events:?}");
         assert_eq!(log.counters().bytes_written, before + BLOCK, "{refusals}: once more");
+    }
+}
+
+/// Goal: a refused trailer whose overwriting was under way while a sync failed counts as not
+/// overwritten: the device may have dropped the zeros, and a start would take the trailer with the
+/// chunks of the next checkpoint. Method: a sync that fails beside a trailer, and one that fails
+/// beside its overwriting, or none; how often the trailer is overwritten until a checkpoint ends.
+#[test]
+fn a_trailer_overwritten_beside_a_failed_sync_is_overwritten_again() {
+    for (fails, seed) in [(false, 6), (true, 7)] {
+        let (mut io, _, mut log) = fresh(seed);
+        stored(&put(&mut io, &mut log, 0, 50, true)).expect("a sound disk");
+        // A chunk with its parity, then the trailer; later the trailer's zeros.
+        for (blocks, is_failing) in [(4, true), (2, fails)] {
+            let before = log.counters().bytes_checkpoint;
+            log.checkpoint_now(false);
+            let is_there =
+                |log: &LogStore| log.counters().bytes_checkpoint == before + blocks * BLOCK;
+            let has_come = (0..10_000).any(|_| {
+                checkpoint_turn(&mut io, &mut log);
+                is_there(&log)
+            });
+            assert!(has_come && super::log_checkpoint::is_running(&log), "{blocks} blocks");
+            if is_failing {
+                super::log_checkpoint::on_sync_failed(&mut log);
+                let failed = (0..100).any(|_| checkpoint_turn(&mut io, &mut log));
+                assert!(failed, "what was written last counts as failed");
+            }
+        }
+        let before = log.counters().bytes_checkpoint;
+        let has_ended = (0..10_000).any(|_| {
+            checkpoint_turn(&mut io, &mut log);
+            log.counters().checkpoints == 1
+        });
+        assert!(has_ended, "a checkpoint goes on");
+        let blocks = (log.counters().bytes_checkpoint - before) / BLOCK;
+        assert_eq!(blocks, if fails { 2 + 4 } else { 4 });
     }
 }
