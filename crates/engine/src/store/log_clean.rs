@@ -236,7 +236,7 @@ fn is_at_rest(log: &LogStore) -> bool {
     !(is_changing || is_checkpointing)
         && log.forgets.queue.is_empty()
         && log.voids.is_idle()
-        && log.retiring.has_no_suspects()
+        && !super::log_retire::may_give_room(log)
 }
 
 /// One bounded step.

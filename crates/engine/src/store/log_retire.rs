@@ -69,11 +69,6 @@ impl Retiring {
         self.is_doubtful = self.is_testing;
     }
 
-    /// No segment may come back into use by a test.
-    pub(super) fn has_no_suspects(&self) -> bool {
-        self.suspects.is_empty() && !self.is_testing && !self.has_marked
-    }
-
     pub(super) fn is_retired(&self, index: u32) -> bool {
         self.retired.binary_search(&index).is_ok()
     }
@@ -188,6 +183,14 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
 /// Tests leave enough segments to go on with, and meet no discard.
 fn can_take(log: &LogStore) -> bool {
     log.free_segments.len() > log.free_kept() + 1 && !log.freed.is_flying()
+}
+
+/// A segment may come back into use by a test, now or after a pause. Marked ones that are free and
+/// too few to be tested are no such ones: only more free segments would have them tested.
+pub(super) fn may_give_room(log: &LogStore) -> bool {
+    let retiring = &log.retiring;
+    let is_marked = retiring.has_marked && can_take(log);
+    is_marked || !retiring.suspects.is_empty() || retiring.is_testing
 }
 
 /// One bounded step.

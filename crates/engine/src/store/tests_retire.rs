@@ -316,3 +316,19 @@ fn reads_that_hang_repeat_no_checkpoint() {
         bench.check();
     }
 }
+
+/// Goal: where marked segments are free, and too few to be tested, a write that finds no room is
+/// refused: it would wait for ever. Method: as many free segments as are kept, marked as a start
+/// marks those that it could not read; a write.
+#[test]
+fn marked_segments_that_cannot_be_tested_hold_no_write() {
+    let mut bench = Bench::new(4);
+    while bench.log.free_segments.len() > bench.log.free_kept() {
+        bench.log.take_free().expect("there are some");
+    }
+    for index in bench.log.free_segments.clone() {
+        bench.log.segments[index as usize].is_marked = true;
+    }
+    bench.log.retiring.has_marked = true;
+    assert_eq!(bench.put_within(0..1, 7, 2_000), Some(false));
+}
