@@ -402,7 +402,14 @@ fn read_headers<R: ReadAt + ?Sized>(
         // Power loss may have cut it short, together with a first batch that counts all the same.
         bytes.report.counts.torn += u64::from(rebuilt.is_some());
         let page = rebuilt.unwrap_or(page);
-        if is_sound(&page) {
+        // One that a start wrote anew, for a checkpoint that showed the segment's age.
+        let is_baseless = u32_at(&page, 32) != 0 && u64_at(&page, 24) > checkpoint.seq;
+        if is_sound(&page) && is_baseless {
+            let of = format!("the header of segment {segment} was written anew");
+            let sentence = format!("{of} for checkpoint {}, which is lost", u64_at(&page, 24));
+            bytes.report.problem(region.segment_at(segment), sentence);
+        }
+        if is_sound(&page) && !is_baseless {
             bytes.expect_seqs(region.segment_at(segment), &[u64_at(&page, 24)]);
             generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));
         } else if page.iter().any(|byte| *byte != 0) {

@@ -12,6 +12,7 @@ use super::log_void::TRIES_MAX;
 use super::tests_both::for_each_seed;
 use super::tests_log::{content, key, open};
 use super::{AppendEntry, LogStore, SlotInfo, SlotView, StoreEvent, Stream, Ticket};
+use crate::check::{StoreKind, check_store};
 use crate::io::{Buffer, CrashMode, DiskId, Image, Io, OperationKind, SimIo};
 use layby_types::{ErrorKind, Nanos, Rng, Seq, Slot};
 use rustix::io::Errno;
@@ -592,4 +593,37 @@ fn a_header_written_in_vain_is_written_again() {
         bench.cut();
         assert_eq!(bench.start(), None, "{refusals} refusals");
     }
+}
+
+/// Goal: `check` takes no header that was written anew for sound where the checkpoint is gone that
+/// showed the segment's age, as a start does. Method: such headers, of segments whose descriptors
+/// are noise, with the checkpoint and without it.
+#[test]
+fn check_names_headers_whose_checkpoint_is_lost() {
+    let (mut bench, old) = with_two_unread(1, false);
+    bench.log.checkpoint_now(false);
+    while bench.log.checkpoint.headers.are_wanted() {
+        bench.turn();
+    }
+    let mut bytes = bench.io.peek(bench.disk);
+    let trailer = bench.trailer();
+    let page = |at: u64| (at * BLOCK) as usize..((at + 1) * BLOCK) as usize;
+    for index in old {
+        let first = u64::from(bench.geometry().segment_first(index));
+        let batches = first + 1..first + u64::from(bench.geometry().segment_blocks);
+        batches.for_each(|at| bytes[page(at)].fill(0x55));
+    }
+    let names = |bytes: &[u8]| {
+        let length = bytes.len() as u64;
+        let report = check_store(bytes, "ssd", 0, length, StoreKind::Log, false);
+        let is_it = |sentence: &str| sentence.contains("written anew");
+        report.problems.iter().filter(|problem| is_it(&problem.sentence)).count()
+    };
+    assert_eq!(names(&bytes), 0);
+    for at in 0..bytes.len() as u64 / BLOCK {
+        if Trailer::decode(&bytes[page(at)], bench.log.instance).as_ref() == Some(&trailer) {
+            bytes[page(at)].fill(0x55);
+        }
+    }
+    assert_eq!(names(&bytes), 2);
 }
