@@ -151,8 +151,8 @@ fn levels_keep_their_promises_with_persistent_memory() {
 
 /// Goal: a record that loses at a start is cleared before the checkpoint that keeps its winner is
 /// complete; no cut meanwhile, nor a second one, brings an older version back or loses the block.
-/// Method: as above, with several starts in a row that are cut within a few turns; what a start has
-/// found is the least that the next one may find.
+/// Method: as above, with several starts in a row that are cut within a few turns of their
+/// checkpoint; what a start has found is the least that the next one may find.
 #[test]
 fn starts_cut_short_keep_what_they_found() {
     for_each_seed(SEEDS, |seed| {
@@ -164,6 +164,8 @@ fn starts_cut_short_keep_what_they_found() {
             for _ in 0..1 + rng.below(4) {
                 let modes = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
                 world.crash(modes[rng.below(3) as usize]);
+                // As behind each crash.
+                world.log.checkpoint_now(false);
                 (0..rng.below(8)).for_each(|_| world.turn());
             }
         }
