@@ -13,7 +13,7 @@ use crate::hash::FixedMap;
 use crate::level::{Level, Scope};
 use crate::op::{Destage, DestageMark, DestagePhase, Task};
 use crate::spec::LevelKind;
-use crate::waiting::Waiting;
+use crate::waiting::{Trigger, Waiting};
 use layby_policy::{Gate, Moment};
 use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
@@ -54,11 +54,16 @@ impl Calm<'_> {
 }
 
 impl Cache {
-    /// Starts whatever background work is due.
+    /// Something has changed: starts whatever background work is due.
     pub(crate) fn pump(&mut self, moment: &mut Moment<'_>) {
+        self.pump_for(moment, Trigger::Change);
+    }
+
+    /// Starts whatever background work is due.
+    pub(crate) fn pump_for(&mut self, moment: &mut Moment<'_>, trigger: Trigger) {
         self.end_drains();
         for level in 0..self.levels.len() {
-            self.serve_waiting(moment, level);
+            self.serve_waiting(moment, level, trigger);
             if self.levels[level].kind.is_persistent() {
                 if !self.drops.is_empty() {
                     self.start_pending_drops(moment, level);
@@ -67,23 +72,29 @@ impl Cache {
                 self.free_ahead(moment, level);
                 if self.shrink(moment, level) {
                     // Nothing else would wake what waits once the level fits its limit.
-                    self.serve_waiting(moment, level);
+                    self.serve_waiting(moment, level, Trigger::Change);
                 }
             }
         }
         if moment.now >= self.caps_due {
             self.enforce_caps(moment);
             if self.caps_due == Nanos::NEVER {
-                (0..self.levels.len()).for_each(|level| self.serve_waiting(moment, level));
+                (0..self.levels.len())
+                    .for_each(|level| self.serve_waiting(moment, level, Trigger::Change));
             }
         }
         self.end_drains();
     }
 
     /// Tries what waits for room in the level, and starts what will make room for the rest.
-    pub(crate) fn serve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+    pub(crate) fn serve_waiting(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        trigger: Trigger,
+    ) {
         if !self.waiting[level].is_empty() {
-            self.retry_waiting(moment, level);
+            self.retry_waiting(moment, level, trigger);
             self.relieve_waiting(moment, level);
             self.refuse_hopeless(moment, level);
         }
@@ -290,7 +301,7 @@ impl Cache {
         }
         self.finish(moment, id);
         self.retry_parked(moment);
-        self.retry_waiting(moment, usize::from(level.0));
+        self.retry_waiting(moment, usize::from(level.0), Trigger::Change);
     }
 
     /// Answers whether a newer version of the block arrived meanwhile.

@@ -17,7 +17,7 @@ use crate::op::{DestageMark, Flush, Op, Piece, Sought, Task, Want};
 use crate::slab::Slab;
 use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
 use crate::volumes::{VolumeCounters, Volumes};
-use crate::waiting::Waiting;
+use crate::waiting::{Trigger, Waiting};
 use crate::worn::LevelWear;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -311,7 +311,7 @@ impl Cache {
     /// Time passed: background work may be due.
     pub fn on_tick(&mut self, moment: &mut Moment<'_>, actions: &mut Vec<Action>) {
         core::mem::swap(&mut self.actions, actions);
-        self.pump(moment);
+        self.pump_for(moment, Trigger::Timer);
         core::mem::swap(&mut self.actions, actions);
     }
 

@@ -14,6 +14,7 @@ use crate::action::Action;
 use crate::background::Calm;
 use crate::cache::Cache;
 use crate::hash::FixedMap;
+use crate::waiting::Trigger;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use layby_policy::cleaning::{Block, LevelState, Limits, Segments, Verdict, verdict};
@@ -108,7 +109,7 @@ impl Cache {
         }
         self.start_pending_drops(moment, level);
         if self.counters[level].cleaning_dropped > dropped_before {
-            self.serve_waiting(moment, level);
+            self.serve_waiting(moment, level, Trigger::Change);
         }
         core::mem::swap(&mut self.actions, actions);
     }

@@ -13,7 +13,7 @@ use crate::hash::FixedMap;
 use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
-use crate::waiting::Turn;
+use crate::waiting::{Trigger, Turn};
 use alloc::vec;
 use layby_policy::{Group, Moment, Warmth};
 use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
@@ -459,9 +459,14 @@ impl Cache {
     }
 
     /// Room may have become free: tries what waits for it, a volume's stores until one finds none.
-    pub(crate) fn retry_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+    pub(crate) fn retry_waiting(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        trigger: Trigger,
+    ) {
         let placed_max = if self.is_stepwise { PLACED_STEPWISE } else { RETRIES_MAX };
-        let tried_last = self.waiting[level].begin_try();
+        let tried_last = self.waiting[level].begin_try(trigger);
         let (mut placed, mut failed, mut last) = (0, 0, None);
         for _ in 0..RETRIES_MAX {
             let Some((turn, id)) = self.waiting[level].take_after(last) else {
@@ -486,7 +491,7 @@ impl Cache {
                 }
                 continue;
             }
-            self.waiting[level].has_placed = true;
+            self.waiting[level].has_changed = true;
             // What ended at once brings no end that would try the next one.
             placed += usize::from(self.ops.find(id.0).is_some());
             if placed == placed_max {

@@ -14,9 +14,18 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 use layby_types::Nanos;
 
-/// How long no timer has stores tried after a round that came to all and placed none: only a change
-/// can place them, and that tries them itself.
+/// How long no timer has stores tried after a round that came to all in vain, while nothing
+/// changed: only a change can place them, and that tries them itself.
 const ROUND_PAUSE: Nanos = Nanos::from_millis(10);
+
+/// What has stores tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// Time has passed; nothing else has changed.
+    Timer,
+    /// Room may have become free.
+    Change,
+}
 
 /// When a volume's first store is tried, before those of greater turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,9 +63,11 @@ pub(crate) struct Waiting {
     pub(crate) promotions: VecDeque<OpId>,
     /// The last one that the last try came to, where it did not come to all.
     pub(crate) tried_last: Option<Turn>,
-    /// A try of this round has placed something.
-    pub(crate) has_placed: bool,
-    /// When a timer may have stores tried: not soon after a round that came to all and placed none.
+    /// Within this round something was placed, or may have become free: what was tried in vain
+    /// before may find room now.
+    pub(crate) has_changed: bool,
+    /// When a timer may have stores tried: not soon after a round that came to all in vain while
+    /// nothing changed.
     timer_not_before: Nanos,
 }
 
@@ -87,16 +98,18 @@ impl Waiting {
     }
 
     /// A try begins; answers with the last one that the last try came to.
-    pub(crate) fn begin_try(&mut self) -> Option<Turn> {
+    pub(crate) fn begin_try(&mut self, trigger: Trigger) -> Option<Turn> {
         let tried_last = self.tried_last.take();
-        self.has_placed &= tried_last.is_some();
+        // A round that begins now comes to all after the change.
+        self.has_changed |= trigger == Trigger::Change;
+        self.has_changed &= tried_last.is_some();
         self.timer_not_before = Nanos::ZERO;
         tried_last
     }
 
     /// The tries since the round began have come to all.
     pub(crate) fn end_round(&mut self, now: Nanos) {
-        if !self.has_placed {
+        if !self.has_changed {
             self.timer_not_before = now.saturating_add(ROUND_PAUSE);
         }
     }

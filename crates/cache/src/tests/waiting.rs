@@ -141,3 +141,71 @@ fn a_round_in_vain_is_followed_by_a_pause() {
         assert_eq!(host.completed.len() as u32, 40 * count, "SEED={seed}");
     }
 }
+
+/// Goal: what a change in the middle of a round makes room for is placed soon, though the round had
+/// come to it before: no pause follows. Method: 24 or 31 volumes at their caps, each with a store
+/// that waits; after so many tries of a round one block of one of them is written back; the time
+/// until its store is placed, by the cache's own timers.
+#[test]
+fn a_change_within_a_round_puts_off_its_pause() {
+    for (count, seed) in [(24_u32, 1), (31, 2)] {
+        let tries = 1 + count.div_ceil(7);
+        for (index, before) in (0..count).step_by(3).flat_map(|it| (1..tries).map(move |n| (it, n)))
+        {
+            let mut host = at_their_caps(count, seed);
+            let mut timers = 0..100;
+            while due(&host) < Nanos::from_millis(9) {
+                host.tick(due(&host));
+                assert!(timers.next().is_some(), "a round in vain has its pause; SEED={seed}");
+            }
+            (0..before).for_each(|_| host.tick(due(&host)));
+            assert!(host.completed.is_empty(), "all wait; SEED={seed}");
+            let (start, changed) = (host.now, VolumeId(2 + index));
+            host.silent.remove(&changed);
+            assert!(host.step(), "a block of it is being written back; SEED={seed}");
+            host.silent.insert(changed);
+            host.settle();
+            while host.completed.is_empty() {
+                host.tick(due(&host));
+                host.settle();
+                let took = host.now.since(start);
+                // The rest of this round, and the next one until it comes to the volume.
+                let most = Nanos::from_millis(u64::from(tries - before + 1 + index.div_ceil(7)));
+                assert!(took <= most, "{took:?} for {changed:?} behind {before}; SEED={seed}");
+            }
+        }
+    }
+}
+
+fn due(host: &Host) -> Nanos {
+    host.cache.next_deadline(host.now).since(host.now).max(Nanos::from_micros(1))
+}
+
+/// A host whose volumes have as many blocks as they may, dirty ones of backing stores that do not
+/// answer, and a store each that waits for room.
+fn at_their_caps(count: u32, seed: u64) -> Host {
+    let mut spec = spec([4, 4, 512]);
+    spec.classes[0].levels = 0b100;
+    let mut volumes: std::vec::Vec<_> = (2..2 + count).map(|id| volume(id, 0, 2048)).collect();
+    for volume in &mut volumes {
+        volume.shares[2].cap = 10;
+    }
+    let mut host = Host::new(spec, &volumes, seed);
+    for volume in &volumes {
+        host.cache.set_device(volume.id, None);
+    }
+    host.silent.extend(volumes.iter().map(|volume| volume.id));
+    for block in 0..10 {
+        for id in 2..2 + count {
+            write(&mut host, id, block);
+        }
+        host.settle();
+    }
+    assert_eq!(host.completed.drain(..).count() as u32, 10 * count, "SEED={seed}");
+    for id in 2..2 + count {
+        write(&mut host, id, 10);
+    }
+    host.settle();
+    assert!(host.completed.is_empty(), "they wait for room; SEED={seed}");
+    host
+}
