@@ -31,13 +31,18 @@ pub(crate) fn replace_within(
     exchange(dir, (staged, name))
 }
 
-/// Writes the new file over what is staged, durably; it is no shorter than that.
+/// Writes the new file over what is staged, durably; what is longer is cut behind it, so that the
+/// file is these bytes, whatever was there.
 pub(crate) fn stage_within(dir: &Path, staged: &str, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = open_staged(dir, staged)?;
-    if file.metadata()?.len() == 0 {
+    let there = file.metadata()?.len();
+    if there == 0 {
         layby_engine::io::overwrite_in_place(&file);
     }
     file.write_all(bytes)?;
+    if there > bytes.len() as u64 {
+        file.set_len(bytes.len() as u64)?;
+    }
     file.sync_all()
 }
 

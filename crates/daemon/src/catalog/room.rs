@@ -72,17 +72,27 @@ impl Catalog {
     }
 }
 
-/// With room to spare where there is some; else within what the staged file has.
 fn stage(dir: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let (there, least) = (open_staged(dir, NAMES.0)?.metadata()?.len(), bytes.len() as u64);
-    let stage_to = |length: u64| {
+    stage_by(dir, bytes, |padded| stage_within(dir, NAMES.0, padded))
+}
+
+/// With room to spare where there is some; else within what the staged file has.
+fn stage_by(
+    dir: &Path,
+    bytes: &[u8],
+    mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let least = bytes.len() as u64;
+    let mut stage_to = |length: u64| {
+        // An attempt that found no room has made the file longer before.
+        let there = open_staged(dir, NAMES.0)?.metadata()?.len();
         let mut padded = bytes.to_vec();
-        padded.resize(usize::try_from(length).map_err(Error::other)?, b'\n');
+        padded.resize(usize::try_from(length.max(there)).map_err(Error::other)?, b'\n');
         last::announce(dir, &padded)?;
-        stage_within(dir, NAMES.0, &padded)
+        write(&padded)
     };
-    match stage_to(room_of(least).max(there)) {
-        Err(cause) if is_full(&cause) => stage_to(least.max(there)),
+    match stage_to(room_of(least)) {
+        Err(cause) if is_full(&cause) => stage_to(least),
         staged => staged,
     }
 }
@@ -147,5 +157,32 @@ mod tests {
         assert!(kept[0] >= kept[1] + SPARE, "{kept:?}");
         Catalog::keep_room(dir.path());
         assert_eq!(lengths(), kept);
+    }
+
+    /// Goal: a catalog that was written into the last room of a disk is the one that was written
+    /// last, though an attempt at more made the file longer before. Method: a disk that ends within
+    /// a block of the first attempt's, at each length that the file may have then.
+    #[test]
+    fn what_an_attempt_left_is_no_part_of_the_next() {
+        const BLOCK: u64 = 4096;
+        let bytes = encode(&example());
+        for blocks in 0..room_of(bytes.len() as u64) / BLOCK {
+            let dir = tempfile::tempdir().expect("a folder");
+            let path = dir.path().join(NAMES.0);
+            let mut attempts = 0;
+            let write = |padded: &[u8]| {
+                attempts += 1;
+                if attempts == 1 {
+                    let room = padded.len().min((blocks * BLOCK) as usize);
+                    std::fs::write(&path, &padded[..room])?;
+                    return Err(ErrorKind::StorageFull.into());
+                }
+                stage_within(dir.path(), NAMES.0, padded)
+            };
+            stage_by(dir.path(), &bytes, write).expect("there is room for the catalog itself");
+            Catalog::publish_staged(dir.path()).expect("a rename");
+            last::check(dir.path()).unwrap_or_else(|refused| panic!("{blocks} blocks: {refused}"));
+            assert_eq!(Catalog::load(dir.path()), Ok(Some(example())), "{blocks} blocks");
+        }
     }
 }
