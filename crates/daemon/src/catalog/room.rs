@@ -18,6 +18,10 @@ use std::path::Path;
 /// Bytes that the next catalogs may be longer than this one without new room: some deletions.
 const SPARE: u64 = 4 << 10;
 
+/// Bytes that a file keeps beyond the room of its catalog, which may have had more volumes. An
+/// earlier build let both files grow with each start.
+const EXCESS_MAX: u64 = 1 << 20;
+
 /// Bytes of a file for so many of a catalog.
 fn room_of(bytes: u64) -> u64 {
     (bytes + SPARE).next_multiple_of(ROOM)
@@ -58,15 +62,15 @@ impl Catalog {
         if found != Some(self) {
             self.save(dir)?;
         }
-        Catalog::keep_room(dir);
+        self.keep_room(dir);
         Ok(())
     }
 
-    /// Has the next catalog of `dir` find room that an earlier build did not leave. Where there is
-    /// none, the next change says so.
-    fn keep_room(dir: &Path) {
-        let length = std::fs::metadata(dir.join(CATALOG_FILE_NAME)).map(|found| found.len());
-        if let Err(cause) = length.and_then(|length| pad(dir, NAMES.0, room_of(length))) {
+    /// Has the catalog that follows this one in `dir` find room that an earlier build did not
+    /// leave. Where there is none, the next change says so.
+    fn keep_room(&self, dir: &Path) {
+        // Of the catalog, not of its file, which has its room already.
+        if let Err(cause) = pad(dir, NAMES.0, room_of(encode(self).len() as u64)) {
             tracing::warn!(%cause, "a full disk may refuse the next change of the node's catalog");
         }
     }
@@ -86,8 +90,9 @@ fn stage_by(
     let mut stage_to = |length: u64| {
         // An attempt that found no room has made the file longer before.
         let there = open_staged(dir, NAMES.0)?.metadata()?.len();
+        let kept = if there > room_of(least) + EXCESS_MAX { 0 } else { there };
         let mut padded = bytes.to_vec();
-        padded.resize(usize::try_from(length.max(there)).map_err(Error::other)?, b'\n');
+        padded.resize(usize::try_from(length.max(kept)).map_err(Error::other)?, b'\n');
         last::announce(dir, &padded)?;
         write(&padded)
     };
@@ -152,11 +157,48 @@ mod tests {
         assert_eq!(lengths(), many, "a shorter one keeps the room");
         std::fs::remove_file(dir.path().join(NAMES.0)).expect("it was left there");
         std::fs::write(dir.path().join(NAMES.1), encode(&example())).expect("a write");
-        Catalog::keep_room(dir.path());
+        example().keep_room(dir.path());
         let kept = lengths();
         assert!(kept[0] >= kept[1] + SPARE, "{kept:?}");
-        Catalog::keep_room(dir.path());
+        example().keep_room(dir.path());
         assert_eq!(lengths(), kept);
+    }
+
+    /// Goal: starts do not make the catalog's files longer, and what an earlier build made of them
+    /// is given back (16 KiB were added by each start that followed an odd number of changes).
+    /// Method: 40 starts with no change, one and two between them; files of 2 MiB, two changes.
+    #[test]
+    fn starts_take_no_more_room() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let lengths = || {
+            let length = |name| std::fs::metadata(dir.path().join(name)).map_or(0, |f| f.len());
+            [NAMES.0, NAMES.1].map(length)
+        };
+        let mut catalog = example();
+        let start = |catalog: &mut Catalog, changes: u32| {
+            let found = Catalog::load(dir.path()).expect("it is whole");
+            catalog.save_changed(found.as_ref(), dir.path()).expect("there is room");
+            for _ in 0..changes {
+                catalog.volume_id_next += 1;
+                catalog.save(dir.path()).expect("there is room");
+                last::check(dir.path()).expect("it was written last");
+            }
+        };
+        start(&mut catalog, 2);
+        let first = lengths();
+        for life in 0..40 {
+            start(&mut catalog, life % 3);
+            assert_eq!(lengths(), first, "life {life}");
+        }
+        for name in [NAMES.0, NAMES.1] {
+            let path = dir.path().join(name);
+            let mut bytes = std::fs::read(&path).expect("it is there");
+            bytes.resize(2 << 20, b'\n');
+            std::fs::write(&path, bytes).expect("the test's own file");
+        }
+        start(&mut catalog, 2);
+        assert_eq!(lengths(), first, "what was too much is given back");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog)));
     }
 
     /// Goal: a catalog that was written into the last room of a disk is the one that was written
