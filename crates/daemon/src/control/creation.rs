@@ -4,7 +4,8 @@
 //! refuses, it goes again. In an object store a volume is served as soon as its journal is there,
 //! and its session puts the superblock in the background. A creation waits for that. Where the
 //! store refuses it, or has not taken it in [`PATIENCE`], the volume is taken back, unless a client
-//! has written to it: that is known once its clients are closed.
+//! has written to it: that is known once its clients are closed. Where only its block device cannot
+//! be attached, it is served without.
 //! Invariant: a creation in an object store that succeeded is in the store; of two creations at one
 //! place the loser says so.
 //! Cost: the requests of a session's opening. Not for: volumes that are taken; see `take`.
@@ -48,8 +49,11 @@ pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
         }
         let error = format!("cannot make volume `{name}`, whose creation had broken off");
         match control.finish_creation(view, &name, MadeFile::None, &error).await {
-            Ok(()) => {
+            Ok(without) => {
                 tracing::info!(%name, "a volume whose creation had broken off is there");
+                if let Some(without) = without {
+                    tracing::warn!(%name, cause = without.cause, "{}", without.state);
+                }
                 takes.spawn(finish_take(Arc::clone(&control), name));
             }
             Err(refused) => {
@@ -61,20 +65,21 @@ pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
 }
 
 impl Control {
-    /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back.
+    /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back. What is
+    /// returned of one that is served is why it has no block device.
     pub(super) async fn finish_creation(
         &self,
         mut view: View,
         name: &Name,
         made: MadeFile,
         error: &str,
-    ) -> Result<(), Report> {
+    ) -> Result<Option<Report>, Report> {
         let record = view.catalog.volumes[name].clone();
         match self.serve(&view, name, &record, error).await {
             Ok(()) => {
                 set_phase(&mut view, name, VolumePhase::Ready);
                 self.publish_served(view).await;
-                self.devices.attach_asked(self, name, error).await
+                Ok(self.devices.attach_asked(self, name, error).await.err())
             }
             Err(refused) => {
                 // Its home goes first: the catalog may need that room.
@@ -217,6 +222,26 @@ mod tests {
             assert_eq!(refused.state.contains("is in the list"), !at_last, "{refused}");
             assert_eq!(owner.was_told("release 1 Ready"), at_last);
         }
+    }
+
+    /// Goal: a creation that broke off ends where the volume is served without the block device
+    /// that it is to have: a taking of it ends, too. Method: a volume that is said to be in
+    /// creation, to be taken and to have a device, which no machine has for mock shards.
+    #[tokio::test]
+    async fn a_creation_ends_without_its_device() {
+        let (owner, node) = with_owner("");
+        let says = owner.is_watched();
+        says.send_replace(Some(said_of(Link::Up, true)));
+        let creating = node.control.volume_create(wanted("far"), Authority::Owner);
+        creating.await.expect("its store is there");
+        let mut view = View::clone(&node.control.view());
+        let record = view.catalog.volumes.get_mut("far").expect("it was made");
+        (record.phase, record.take, record.ublk) = (VolumePhase::Creating, true, true);
+        node.control.show(view);
+        let name: Name = "far".parse().expect("a good name");
+        finish_creations(Arc::clone(&node.control), vec![name]).await;
+        let record = node.control.view().catalog.volumes["far"].clone();
+        assert_eq!((record.phase, record.take), (VolumePhase::Ready, false), "{record:?}");
     }
 
     /// Goal: a creation that fails, and whose end the catalog does not take, says what a crash

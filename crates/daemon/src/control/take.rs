@@ -54,10 +54,13 @@ impl Control {
         record: &VolumeRecord,
         error: &str,
     ) -> Result<(), Report> {
-        if self.create(VolumeCreate::anew(name, record), Missing::Accepted, error).await? {
+        let anew = VolumeCreate::anew(name, record);
+        let created = self.create(anew, Missing::Accepted, error).await?;
+        if !created.is_old {
             tracing::warn!(%name, "what a volume's lost journal or map held was given up");
         }
-        self.has_taken(name, error).await
+        self.has_taken(name, error).await?;
+        created.end()
     }
 
     /// A volume that the node knew and could not take now stays in its list, with its settings: it
@@ -316,11 +319,13 @@ mod tests {
         log: Mutex<Vec<String>>,
         /// Nothing can be made for a volume.
         refuses: AtomicBool,
+        /// This node has the volume.
+        is_own: AtomicBool,
     }
 
     fn owner(dir: &TempDir) -> Arc<Owner> {
-        let (log, refuses) = (Mutex::default(), AtomicBool::default());
-        Arc::new(Owner { dir: dir.path().into(), log, refuses })
+        let (log, refuses, is_own) = (Mutex::default(), AtomicBool::default(), false.into());
+        Arc::new(Owner { dir: dir.path().into(), log, refuses, is_own })
     }
 
     async fn take(node: &MockNode) -> Result<(), Report> {
@@ -346,7 +351,8 @@ mod tests {
             Ok(())
         }
         fn found(&self, _: &Path, _: Option<&KeySource>) -> Result<Option<FoundVolume>, Report> {
-            Ok(Some(FoundVolume { size_bytes: 1 << 20, node: "07".repeat(16), is_own: false }))
+            let is_own = self.is_own.load(Ordering::Relaxed);
+            Ok(Some(FoundVolume { size_bytes: 1 << 20, node: "07".repeat(16), is_own }))
         }
         fn taken(&self, _: &VolumeRecord) -> Option<Taken> {
             Some(Taken { by: "node 7 has the volume".into(), bytes_lost: 0, unknown: None })
@@ -405,6 +411,29 @@ mod tests {
         owner.refuses.store(false, Ordering::Relaxed);
         take(&node).await.expect("there is room again");
         assert!(node.control.view().absence(&name).is_none());
+    }
+
+    /// Goal: a volume that is served anew, and whose block device cannot be attached, is served: it
+    /// is not tried again, which would open its journal beside the shard that has it. Method: a
+    /// volume whose files are given up, and which is to have a device, which no machine has for
+    /// mock shards; the answer, the node's view, and what the shards have.
+    #[tokio::test]
+    async fn a_volume_without_its_device_is_not_tried_again() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let owner = owner(&dir);
+        let node = MockNode::with_homes(dir, "", Some(owner.clone()));
+        take(&node).await.expect("the other node has it");
+        owner.is_own.store(true, Ordering::Relaxed);
+        let name: Name = "far".parse().expect("a good name");
+        let known = || node.control.view().catalog.volumes["far"].clone();
+        let record = VolumeRecord { ublk: true, ..known() };
+        let refused = node.control.accept_lost_files(&name, &record, "cannot serve `far`").await;
+        let refused = refused.expect_err("it has no device");
+        assert!(refused.state.contains("is served without it"), "{refused}");
+        assert!(node.control.view().absence(&name).is_none(), "it would be opened again");
+        assert_eq!((known().id, known().phase), (2, VolumePhase::Ready));
+        let served = |id| node.shards.iter().any(|s| s.state().volumes.contains_key(&id));
+        assert!(served(2) && !served(1));
     }
 
     /// Goal: a volume that could not be taken is tried again though the start served all, soon and

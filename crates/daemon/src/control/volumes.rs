@@ -49,6 +49,21 @@ pub enum LeftData {
     Kept(KeptData),
 }
 
+/// A volume that a command made or took.
+pub(super) struct Created {
+    /// It was to be taken, and the node had it already.
+    pub(super) is_old: bool,
+    /// Why it is served without the block device that it is to have.
+    without: Option<Report>,
+}
+
+impl Created {
+    /// What is missing, once all else is done: the volume is served.
+    pub(super) fn end(self) -> Result<(), Report> {
+        self.without.map_or(Ok(()), Err)
+    }
+}
+
 /// A change of a volume, checked, and not made.
 struct Change {
     old: VolumeRecord,
@@ -87,20 +102,21 @@ impl Control {
         let (name, takes) = (request.name.clone(), request.take);
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
         self.check_places(&request, authority, &error)?;
-        self.create(request, Missing::Asked, &error).await?;
+        let created = self.create(request, Missing::Asked, &error).await?;
         match takes {
-            true => self.has_taken(&name, &error).await,
-            false => self.is_in_store(&name, &error).await,
+            true => self.has_taken(&name, &error).await?,
+            false => self.is_in_store(&name, &error).await?,
         }
+        created.end()
     }
 
-    /// Makes or takes a volume; false where it is to be taken and the node has it already.
+    /// Makes or takes a volume.
     pub(super) async fn create(
         &self,
         request: VolumeCreate,
         missing: Missing,
         error: &str,
-    ) -> Result<bool, Report> {
+    ) -> Result<Created, Report> {
         let _turn = match request.take {
             true => Some(self.absences.turn.lock().await),
             false => None,
@@ -141,7 +157,7 @@ impl Control {
         if let Some((old, found)) = &had
             && !self.let_go(&name, (old, &record), (found, missing), error).await?
         {
-            return Ok(false);
+            return Ok(Created { is_old: true, without: None });
         }
         self.publish_staged(staged).await.map_err(|e| within(error, e))?;
         let was_known = had.is_some();
@@ -157,7 +173,7 @@ impl Control {
         };
         match self.finish_creation(view, &name, made, error).await {
             Err(refused) if was_known => Err(self.keep_to_take(&name, record, refused).await),
-            finished => finished.map(|()| true),
+            finished => finished.map(|without| Created { is_old: false, without }),
         }
     }
 
