@@ -14,8 +14,8 @@ use crate::clone::split_key;
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::local::{
-    Durables, Told, allocate, failed, open_to_read, overwrite_in_place, read_at, read_map, replace,
-    unnamed, unshare,
+    Claim, Durables, Told, allocate, failed, open_to_read, overwrite_in_place, read_at, read_map,
+    replace, unnamed, unshare,
 };
 use crate::map::MapImage;
 use crate::meta::is_earlier;
@@ -57,6 +57,8 @@ pub struct Paths {
 pub enum HostError {
     /// A file, and what the system said.
     File(PathBuf, io::Error),
+    /// A backing store of this process has the journal open, and writes to it.
+    InUse(PathBuf),
     /// The journal is to be smaller than its smallest size, in bytes.
     JournalTooSmall(u64),
     /// There is a journal with batches and no map that says which of them the store lacks.
@@ -69,6 +71,7 @@ impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HostError::File(path, error) => write!(f, "`{}`: {error}", path.display()),
+            HostError::InUse(path) => write!(f, "this node has `{}` open already", path.display()),
             HostError::JournalTooSmall(bytes) => write!(
                 f,
                 "a journal of {bytes} bytes is too small; the least is {JOURNAL_BYTES_MIN} bytes"
@@ -111,6 +114,8 @@ pub struct CloudBacking<B> {
     /// See [`Opened::damaged`].
     damaged: Vec<(u64, u64)>,
     thread: Option<JoinHandle<()>>,
+    /// Goes behind the thread.
+    _claim: Claim,
 }
 
 /// What a look at a volume's files found.
@@ -220,18 +225,27 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Inspected, HostError> 
     Ok(Inspected { status: volume.status(), damaged })
 }
 
-/// Opens a journal to be written.
-fn open_journal(path: &Path) -> io::Result<File> {
-    let journal = OpenOptions::new().read(true).write(true).open(path)?;
+/// Opens a journal to be written, by nothing else of this process.
+fn open_journal(path: &Path) -> Result<(Arc<File>, Claim), HostError> {
+    let failed = |error| HostError::File(path.to_owned(), error);
+    let journal = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let journal = Arc::new(journal);
+    let claim = Claim::of(journal.clone()).map_err(failed)?;
+    let claim = claim.ok_or_else(|| HostError::InUse(path.to_owned()))?;
+    settle(&journal).map_err(failed)?;
+    Ok((journal, claim))
+}
+
+/// Has a journal its room, and what it shows durable.
+fn settle(journal: &File) -> io::Result<()> {
     let metadata = journal.metadata()?;
     if metadata.is_file() {
         // An earlier version, or a copy, reserved none: without, the volume is served all the same.
-        let _ = allocate(&journal, metadata.len());
-        unshare(&journal, metadata.len());
+        let _ = allocate(journal, metadata.len());
+        unshare(journal, metadata.len());
     }
     // After a kill the system may hold what its device does not: what is shown is durable.
-    journal.sync_data()?;
-    Ok(journal)
+    journal.sync_data()
 }
 
 /// Whether anything was ever written behind the journal's first page.
@@ -255,7 +269,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
     /// ended.
     ///
     /// # Errors
-    /// [`HostError`] where a file is missing, damaged or another volume's; nothing was changed.
+    /// [`HostError`] where a file is missing, damaged or another volume's, or a backing store of
+    /// this process has the journal open; nothing was changed.
     pub fn open(
         plan: Plan,
         paths: &Paths,
@@ -269,7 +284,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let path = path.clone();
             move |error| HostError::File(path, error)
         };
-        let journal = open_journal(&paths.journal).map_err(failed(&paths.journal))?;
+        let (journal, _claim) = open_journal(&paths.journal)?;
         let map = read_map(&paths.map).map_err(failed(&paths.map))?;
         let mut read =
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
@@ -283,7 +298,6 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let (outbox, done) = channel();
         let (offers, at_hand) = sync_channel(OFFERS_MAX);
         let (said, watch) = watch_of(events.clone());
-        let journal = Arc::new(journal);
         let heard = events.clone();
         let tell = move |told| heard.send(Event::Local(told)).is_ok();
         let durable = Durables::start(journal.clone(), paths.map.clone(), tell);
@@ -320,7 +334,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
         let thread = Some(thread);
-        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, damaged, thread })
+        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, damaged, thread, _claim })
     }
 
     /// Bytes of the volume that were damaged in its journal when it was opened: a first byte and a

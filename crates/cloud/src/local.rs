@@ -11,13 +11,13 @@
 use crate::action::{Action, ActionId, End, Fault, FaultKind};
 use rustix::fs::{FallocateFlags, IFlags, OFlags, fallocate, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind as Io, Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,37 @@ fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.set_len(length)?;
     }
     written
+}
+
+/// Journals that backing stores of this process write to, by device and by number there.
+static WRITTEN: Mutex<BTreeSet<(u64, Option<u64>)>> = Mutex::new(BTreeSet::new());
+
+/// A journal that no other backing store of this process opens until this is dropped. Processes are
+/// kept apart by what locks the node's directory and its folders.
+pub(crate) struct Claim {
+    journal: (u64, Option<u64>),
+    /// Open, so that the system gives its number to no other file.
+    _file: Arc<File>,
+}
+
+impl Claim {
+    /// Claims a journal; none where it is claimed.
+    pub(crate) fn of(file: Arc<File>) -> io::Result<Option<Claim>> {
+        let found = file.metadata()?;
+        let journal = match found.file_type().is_block_device() {
+            true => (found.rdev(), None),
+            false => (found.dev(), Some(found.ino())),
+        };
+        let is_free = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).insert(journal);
+        // One that is made and dropped here would end the other's.
+        Ok(is_free.then(|| Claim { journal, _file: file }))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.journal);
+    }
 }
 
 /// Reads a file's bytes from `at` on; all of them or an error.

@@ -466,6 +466,9 @@ const GONE: &str = "mount their disk, or set `journal_dir` and `map_dir` of [clo
 const FILES: &str = "look at that file and its disk; the journal takes `journal` bytes below \
                      `journal_dir`, the map a few below `map_dir`, all of [cloud]";
 
+const OPEN: &str = "the volume is served: see `layby volume list`; else stop the node, which lets \
+                    go of the file, and start it again";
+
 const FOLDERS: &str = "give each node folders of its own; put the catalog back that knows the \
                        volume; or move its journal and its map away";
 
@@ -491,6 +494,7 @@ fn broken(error: &str, cause: &HostError) -> Report {
             (ReportKind::Corrupt, GONE)
         }
         HostError::File(_, cause) => (ReportKind::from(cause), FILES),
+        HostError::InUse(_) => (ReportKind::InUse, OPEN),
         HostError::JournalTooSmall(_) => (ReportKind::Invalid, FILES),
     };
     Report::new(kind, error)

@@ -1,6 +1,6 @@
 //! The host over real files and a folder as store.
 
-use crate::host::{CloudBacking, Paths, prepare};
+use crate::host::{CloudBacking, HostError, Paths, prepare};
 use crate::journal::JOURNAL_BYTES_MIN;
 use crate::restore::Restored;
 use crate::segment::{Compression, VolumeUuid};
@@ -63,7 +63,11 @@ impl Node {
     }
 
     fn open_over(&self, plan: Plan, store: Store) -> Home {
-        prepare(&plan, &self.paths(), JOURNAL_BYTES_MIN, 1).expect("files are made");
+        self.try_open(plan, store).expect("it opens")
+    }
+
+    fn try_open(&self, plan: Plan, store: Store) -> Result<Home, HostError> {
+        prepare(&plan, &self.paths(), JOURNAL_BYTES_MIN, 1)?;
         let (woken, wakes) = channel();
         let wake = move || woken.send(()).expect("the test waits");
         let handle = self.runtime.handle().clone();
@@ -76,7 +80,7 @@ impl Node {
             1,
             wake,
         );
-        Home { backing: backing.expect("it opens"), wakes, token: 0 }
+        Ok(Home { backing: backing?, wakes, token: 0 })
     }
 }
 
@@ -214,6 +218,33 @@ fn a_journal_without_its_map_is_kept() {
     let error = refused.expect_err("it holds a write").to_string();
     assert!(error.contains("may lack"), "{error}");
     assert!(before == std::fs::read(node.paths().journal).expect("it is there"), "untouched");
+}
+
+/// Goal: a journal that is open is not opened once more, whatever its path, since two would write
+/// over each other's batches; it is once the first is dropped. Method: a second opening, by the
+/// same name and by a link, which changes neither file; writes of the first around both.
+#[test]
+fn a_journal_is_open_once() {
+    let node = Node::new();
+    let mut home = node.open();
+    home.write(1, 1, 1);
+    let paths = node.paths();
+    for is_linked in [false, true] {
+        if is_linked {
+            let elsewhere = node.folder.path().join("elsewhere");
+            std::fs::rename(&paths.journal, &elsewhere).expect("the test's own file");
+            std::os::unix::fs::symlink(elsewhere, &paths.journal).expect("a link");
+        }
+        let map = std::fs::read(&paths.map).expect("it is there");
+        let refused = node.try_open(Node::plan(), node.store()).map(drop);
+        assert!(matches!(refused, Err(HostError::InUse(_))), "{refused:?}");
+        assert!(map == std::fs::read(&paths.map).expect("it is there"), "it was changed");
+        home.write(2, 2, 1);
+        assert_eq!(home.read(1), 1);
+    }
+    drop(home);
+    let mut home = node.open();
+    assert_eq!((home.read(1), home.read(2)), (1, 2));
 }
 
 /// Goal: a map is encoded, and its checkpoint stored, while calls hang on all threads that the
