@@ -409,7 +409,9 @@ impl CloudHomes {
         };
         let broken = |cause| broken(error, &cause);
         let (instance, seed) = draw()?;
-        prepare(&plan, &paths, self.config.journal_bytes, instance).map_err(broken)?;
+        self.make_files(error, record, || {
+            prepare(&plan, &paths, self.config.journal_bytes, instance).map_err(broken)
+        })?;
         let waker = Arc::new(OnceLock::<Waker>::new());
         let called = waker.clone();
         let wake = move || {

@@ -12,7 +12,7 @@ use super::CloudHomes;
 use crate::catalog::VolumeRecord;
 use crate::error::{Report, ReportKind};
 use crate::reached::{opening_reached, set_opening};
-use layby_cloud::{Opening, open_regular, opening_of};
+use layby_cloud::{Opening, is_unmade, open_regular, opening_of};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -52,24 +52,34 @@ pub(crate) fn older_copy(dir: &Path, record: &VolumeRecord, map: &Path) -> Optio
 }
 
 impl CloudHomes {
-    /// Refuses a journal and a map that are an older copy. Where there is no map, nothing is known
-    /// any more: files that are made anew have another instance.
+    /// Refuses a journal and a map that are an older copy. A map that is missing may be on a disk
+    /// that is away, so that what is known of it stays known.
     pub(super) fn check_opening(&self, error: &str, record: &VolumeRecord) -> Result<(), Report> {
-        let map = self.paths(record).map;
-        if matches!(map.try_exists(), Ok(false)) {
-            return self.forget_opening(record).map_err(|cause| {
-                Report::new(ReportKind::Failure, error)
-                    .cause(format!("cannot write `reached.json`: {cause}"))
-                    .state("nothing was changed, neither here nor in the store")
-                    .hint("look at the node's directory and its disk")
-            });
-        }
-        older_copy(&self.dir, record, &map).map_or(Ok(()), |cause| {
+        older_copy(&self.dir, record, &self.paths(record).map).map_or(Ok(()), |cause| {
             Err(Report::new(ReportKind::Corrupt, error)
                 .cause(cause)
                 .state("nothing was changed, neither here nor in the store")
                 .hint(NEWEST))
         })
+    }
+
+    /// Makes a record's journal and map, where they are not there and are to be. Of what was there
+    /// before nothing is known then: files that are made anew have another instance.
+    pub(super) fn make_files(
+        &self,
+        error: &str,
+        record: &VolumeRecord,
+        make: impl FnOnce() -> Result<(), Report>,
+    ) -> Result<(), Report> {
+        if is_unmade(&self.paths(record)) {
+            self.forget_opening(record).map_err(|cause| {
+                Report::new(ReportKind::Failure, error)
+                    .cause(format!("cannot write `reached.json`: {cause}"))
+                    .state("nothing was changed, neither here nor in the store")
+                    .hint("look at the node's directory and its disk")
+            })?;
+        }
+        make()
     }
 
     /// A record's journal and map were opened: from now on older copies are known by that. Where it
@@ -89,5 +99,110 @@ impl CloudHomes {
     /// A record's journal and map go, or are to be made anew.
     pub(super) fn forget_opening(&self, record: &VolumeRecord) -> Result<(), String> {
         set_opening(&self.dir, record.local_number(), None)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::catalog::{NodeId, VolumePhase};
+    use crate::homes::RemoteHomes as _;
+    use layby_cloud::Link;
+    use tempfile::TempDir;
+
+    /// A volume in a store's folder, and the node that opens it.
+    pub(in super::super) struct Far {
+        dir: TempDir,
+        pub(in super::super) homes: CloudHomes,
+        pub(in super::super) record: VolumeRecord,
+    }
+
+    impl Far {
+        /// One that was made and is in its store, and is closed.
+        pub(in super::super) async fn made() -> Far {
+            let far = Far::new();
+            let making = VolumeRecord { phase: VolumePhase::Creating, ..far.record.clone() };
+            let name = "far".parse().expect("a good name");
+            let made = far.homes.prepare(&name, &making).expect("nothing is missing");
+            let watch = far.homes.watch(&making).expect("it is open");
+            watch.wait(|said| said.status.link == Link::Up).await.expect("its store is there");
+            drop(made);
+            far
+        }
+
+        fn new() -> Far {
+            let dir = TempDir::new().expect("a temporary directory");
+            let config = crate::node::tests::config(&dir, "");
+            let homes = CloudHomes::new(&config, tokio::runtime::Handle::current());
+            homes.introduce(NodeId([7; 16]), 4096);
+            let example = crate::catalog::tests::example().volumes.into_values().next();
+            let record = VolumeRecord {
+                length: 1 << 20,
+                path: format!("file://{}/store", dir.path().display()).into(),
+                ..example.expect("it has one")
+            };
+            std::fs::create_dir_all(&homes.dir).expect("writable");
+            Far { dir, homes, record }
+        }
+
+        /// Opens it as a start does, and closes it.
+        pub(in super::super) fn open(&self) -> Result<(), Report> {
+            let name = "far".parse().expect("a good name");
+            self.homes.prepare(&name, &self.record).map(drop)
+        }
+
+        /// Copies its files, to be put back later.
+        pub(in super::super) fn copy(&self, to: &str) {
+            std::fs::create_dir(self.dir.path().join(to)).expect("writable");
+            for (file, copy) in self.files(to) {
+                std::fs::copy(file, copy).expect("the test's own file");
+            }
+        }
+
+        pub(in super::super) fn put_back(&self, from: &str) {
+            for (file, copy) in self.files(from) {
+                std::fs::copy(copy, file).expect("the test's own file");
+            }
+        }
+
+        fn files(&self, copy: &str) -> [(std::path::PathBuf, std::path::PathBuf); 2] {
+            let (paths, copy) = (self.homes.paths(&self.record), self.dir.path().join(copy));
+            [(paths.journal, copy.join("journal")), (paths.map, copy.join("map"))]
+        }
+    }
+
+    /// Goal: an older copy of a journal and a map is refused though a start came between that had
+    /// no map, its disk being away; the newest one is served. Method: two openings with copies, a
+    /// start without the map, each copy put back.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_missing_map_forgets_no_opening() {
+        let far = Far::made().await;
+        far.copy("older");
+        far.open().expect("nothing is missing");
+        far.copy("newest");
+        let map = far.homes.paths(&far.record).map;
+        std::fs::remove_file(&map).expect("it was made");
+        let refused = far.open().expect_err("its map is away");
+        assert!(refused.cause.contains("is missing"), "{refused}");
+        far.put_back("older");
+        let refused = far.open().expect_err("it lacks an opening");
+        assert!(refused.cause.contains("is an older copy"), "{refused}");
+        far.put_back("newest");
+        far.open().expect("it is the newest one");
+    }
+
+    /// Goal: files that are made anew are held against nothing that was known of others. Method: a
+    /// volume whose number has an opening before it is made; it is opened twice.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn new_files_are_no_older_copy() {
+        let far = Far::new();
+        let old = Opening { instance: 1, count: 9 };
+        set_opening(&far.homes.dir, far.record.local_number(), Some(old)).expect("writable");
+        let record = VolumeRecord { phase: VolumePhase::Creating, ..far.record.clone() };
+        let far = Far { record, ..far };
+        far.open().expect("they are made");
+        let known = opening_reached(&far.homes.dir, far.record.local_number());
+        assert!(known.is_some_and(|known| known.instance != old.instance), "{known:?}");
+        far.open().expect("they are its own");
     }
 }
