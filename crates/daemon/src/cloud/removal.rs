@@ -132,8 +132,7 @@ impl CloudHomes {
         let store = self.store_of(record).ok();
         let found = store.and_then(|store| self.superblock(&store).ok()).flatten();
         let is_long = found.is_some_and(|block| block.size_bytes == record.length);
-        let found = inspect(&self.paths(record), self.node().1);
-        is_long && found.is_ok_and(|found| found.status.dirty_bytes == 0)
+        is_long && self.missing_bytes_of(record) == Ok(0)
     }
 
     /// See [`crate::homes::RemoteHomes::undelete`].
@@ -338,6 +337,7 @@ fn refusal(error: String, cause: &RemovalError) -> Report {
 
 #[cfg(test)]
 mod tests {
+    use crate::cloud::openings::tests::Far;
     use crate::config::Name;
     use crate::control::{Control, DeleteData, LeftData, VolumeCreate};
     use crate::node::Node;
@@ -371,6 +371,22 @@ mod tests {
         let record = control.view().catalog.volumes["maps"].clone();
         let watch = control.facts().homes.watch(&record).expect("it is served");
         watch.wait(|said| is_so(&said.status.link)).await.expect("it runs");
+    }
+
+    /// Goal: a journal and a map that are an older copy, which has nothing that the store lacks, are
+    /// not removed as if all were in the store. Method: an opened volume, its older files put back,
+    /// then the newest ones.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_older_copy_is_not_whole_in_the_store() {
+        let far = Far::made().await;
+        far.copy("older");
+        far.open().expect("nothing is missing");
+        far.copy("newest");
+        assert!(far.homes.is_whole_in_store(&far.record));
+        far.put_back("older");
+        assert!(!far.homes.is_whole_in_store(&far.record), "the newest ones may have more");
+        far.put_back("newest");
+        assert!(far.homes.is_whole_in_store(&far.record));
     }
 
     /// Goal: a node that lost a volume to another one lets go of it and of its clones, in truth and
