@@ -21,6 +21,7 @@ use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{ErrorKind as Io, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -278,7 +279,8 @@ fn make(
     made: &mut Made,
 ) -> Result<(), Report> {
     let reserved = reserve(path, level.size).and_then(|room| match room {
-        Room::Reserved => fill(path, level.size, FILL_TIME),
+        // What was there goes once all of the start's levels have their room, not before.
+        Room::Reserved => fill(path, before.unwrap_or(0)..level.size, FILL_TIME),
         Room::Sparse => Ok(()),
     });
     // What could be reserved before that failed is given back, too.
@@ -319,16 +321,16 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<Room> {
     Ok(room)
 }
 
-/// Writes zeros over the first `length` bytes of a file, which are zeros: room that was only
-/// reserved is marked as written once, here, and not by the file system's journal within the first
-/// sync of each place. After `time` the rest is left to those.
+/// Writes zeros over a range of a file, which are zeros: room that was only reserved is marked as
+/// written once, here, and not by the file system's journal within the first sync of each place.
+/// After `time` the rest is left to those.
 #[expect(clippy::disallowed_methods, reason = "a start is to last no longer, in real time")]
-fn fill(path: &Path, length: u64, time: Duration) -> std::io::Result<()> {
+fn fill(path: &Path, range: Range<u64>, time: Duration) -> std::io::Result<()> {
     let (file, began) = (File::options().write(true).open(path)?, Instant::now());
     let zeros = vec![0; FILL_PIECE_BYTES];
-    let mut at = 0;
-    while at < length && began.elapsed() < time {
-        let count = (length - at).min(zeros.len() as u64);
+    let mut at = range.start;
+    while at < range.end && began.elapsed() < time {
+        let count = (range.end - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..count as usize], at)?;
         file.sync_data()?;
         let piece = NonZeroU64::new(count);
@@ -446,7 +448,7 @@ mod tests {
         assert_eq!(hole(&path), 16 << 20, "all of it is written");
         let other = dir.path().join("reserved");
         assert!(matches!(reserve(&other, 16 << 20), Ok(Room::Reserved)), "ext4 and xfs can");
-        fill(&other, 16 << 20, Duration::ZERO).expect("nothing to do");
+        fill(&other, 0..16 << 20, Duration::ZERO).expect("nothing to do");
         assert_eq!(hole(&other), 0, "so the test can fail");
     }
 
@@ -516,6 +518,24 @@ mod tests {
             assert!(!path.exists());
             let left = existing_length(&first_path).expect("readable");
             assert_eq!(left, is_chosen.then_some(512), "the first level is given back");
+        }
+    }
+
+    /// Goal: a start that was told to format a file, and has no room for another level, leaves the
+    /// file as it was. Method: a chosen file with text, shorter than its level by a part of a page
+    /// and by more, and a second level that is larger than any disk.
+    #[test]
+    fn a_failed_format_keeps_what_was_there() {
+        for length in [700, 1 << 20, (16 << 20) - 300] {
+            let dir = TempDir::new().expect("a temporary directory");
+            let (mut view, path) = view(dir.path(), "path = \"chosen\"\n");
+            let mut second = view.layout.levels[0].clone();
+            (second.path, second.size) = (Some(dir.path().join("second")), 1 << 62);
+            view.layout.levels.push(second);
+            let text = b"an operator's file ".repeat(1 + length / 19);
+            std::fs::write(&path, &text[..length]).expect("writable");
+            prepare(dir.path(), &view, true, Format::All).expect_err("no disk has that much");
+            assert!(std::fs::read(&path).expect("it is there") == text[..length], "{length}");
         }
     }
 
