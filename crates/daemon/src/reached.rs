@@ -31,22 +31,13 @@ use std::sync::{Mutex, PoisonError};
 pub const REACHED_FILE_NAME: &str = "reached.json";
 /// The same, while it is written.
 pub const REACHED_STAGED_NAME: &str = "reached.json.new";
+/// Bytes of the file at most: some 60 for each volume, and a few levels of at most 64 shards.
+const BYTES_MAX: u64 = 64 << 20;
 /// The file of a node without volumes in object stores, which earlier builds read, too.
-const FILE: Checked = Checked {
-    format: "layby levels reached",
-    version: 1,
-    content: "levels",
-    // A few levels of at most 64 shards.
-    bytes_max: 1 << 20,
-};
+const FILE: Checked =
+    Checked { format: "layby levels reached", version: 1, content: "levels", bytes_max: BYTES_MAX };
 /// The file of a node with such volumes. An earlier build refuses nothing by it.
-const FILE_VOLUMES: Checked = Checked {
-    version: 2,
-    content: "reached",
-    // Some 60 bytes for each volume.
-    bytes_max: 64 << 20,
-    ..FILE
-};
+const FILE_VOLUMES: Checked = Checked { version: 2, content: "reached", ..FILE };
 /// Held from reading the file until what was changed of it is written: volumes are opened beside
 /// each other, and beside the shards' start.
 static CHANGE: Mutex<()> = Mutex::new(());
@@ -309,5 +300,17 @@ mod tests {
         set_opening(dir, 7, None).expect("writable");
         says_version(1);
         assert_eq!(known(), (Some(ssd), None));
+    }
+
+    /// Goal: the openings of many volumes are known. Method: a file of 20000, above a mebibyte.
+    #[test]
+    fn many_openings_are_known() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let part = |local| (local, VolumePart { instance: u64::MAX - 1, opening: local });
+        let content = Content { volumes: (0..20_000).map(part).collect(), ..Content::default() };
+        assert!(content.bytes().len() > 1 << 20);
+        std::fs::write(dir.path().join(REACHED_FILE_NAME), content.bytes()).expect("writable");
+        let known = opening_reached(dir.path(), 19_999);
+        assert_eq!(known, Some(Opening { instance: u64::MAX - 1, count: 19_999 }));
     }
 }
