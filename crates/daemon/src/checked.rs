@@ -30,9 +30,19 @@ impl Checked {
     /// Why it cannot be used, as text.
     pub(crate) fn read<T: DeserializeOwned + Serialize>(&self, path: &Path) -> Result<T, String> {
         let bytes = crate::config::read_small(path, self.bytes_max);
-        let bytes = bytes.map_err(|cause| cause.to_string())?;
+        self.content(&bytes.map_err(|cause| cause.to_string())?)
+    }
+
+    /// The content of a file with these bytes.
+    ///
+    /// # Errors
+    /// Why it cannot be used, as text.
+    pub(crate) fn content<T: DeserializeOwned + Serialize>(
+        &self,
+        bytes: &[u8],
+    ) -> Result<T, String> {
         let mut file: Map<String, Value> =
-            serde_json::from_slice(&bytes).map_err(|cause| cause.to_string())?;
+            serde_json::from_slice(bytes).map_err(|cause| cause.to_string())?;
         let mut field = |name: &str| file.remove(name).ok_or(format!("it has no `{name}`"));
         let (format, version) = (field("format")?, field("version")?);
         if (&format, &version) != (&self.format.into(), &self.version.into()) {

@@ -8,12 +8,12 @@
 //! count in the map file, which an older copy lacks. It is replaced within the room that it has, so
 //! that a full disk keeps no node from starting.
 //! Invariant: what the file says was durable in the level, or in the map, before. A file that is
-//! missing or damaged refuses nothing.
+//! missing or damaged refuses nothing; one that cannot be read now is not replaced.
 //! Cost: a small file per start, and per opening of a volume in an object store. Not for: what was
 //! copied and put back between two starts.
 
 use crate::checked::Checked;
-use crate::config::Name;
+use crate::config::{Name, read_small};
 use crate::error::Report;
 use crate::node::ShardRequest;
 use crate::replace::replace_within;
@@ -24,6 +24,7 @@ use layby_types::Seq;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -71,20 +72,36 @@ struct Content {
 }
 
 impl Content {
+    /// What the file says; nothing where it cannot be read.
     fn read(dir: &Path) -> Content {
-        let path = dir.join(REACHED_FILE_NAME);
-        let levels_alone = |levels| Content { levels, volumes: Volumes::new() };
-        let read = match FILE.read(&path) {
-            Err(cause) if cause.ends_with("version 2") => FILE_VOLUMES.read(&path),
-            read => read.map(levels_alone),
-        };
-        read.unwrap_or_else(|cause| {
-            if path.symlink_metadata().is_ok() {
-                let (path, what) = (path.display(), "older copies of levels and journals");
-                tracing::warn!(%path, cause, "{what} would not be noticed");
-            }
+        Content::load(dir).unwrap_or_else(|cause| {
+            warn_unread(dir, &cause.to_string());
             Content::default()
         })
+    }
+
+    /// What the file says; nothing where it is missing or damaged.
+    ///
+    /// # Errors
+    /// The system's: what the file says is not known then.
+    fn load(dir: &Path) -> std::io::Result<Content> {
+        let bytes = match read_small(&dir.join(REACHED_FILE_NAME), BYTES_MAX) {
+            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Content::default()),
+            Err(cause) if is_bad(&cause) => {
+                warn_unread(dir, &cause.to_string());
+                return Ok(Content::default());
+            }
+            read => read?,
+        };
+        let levels_alone = |levels| Content { levels, volumes: Volumes::new() };
+        let content = match FILE.content(&bytes) {
+            Err(cause) if cause.ends_with("version 2") => FILE_VOLUMES.content(&bytes),
+            content => content.map(levels_alone),
+        };
+        Ok(content.unwrap_or_else(|cause| {
+            warn_unread(dir, &cause);
+            Content::default()
+        }))
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -94,10 +111,23 @@ impl Content {
         }
     }
 
+    /// Has the file say nothing of levels. The caller holds [`CHANGE`].
+    fn drop_levels(dir: &Path) -> std::io::Result<()> {
+        let content = Content { levels: Levels::new(), ..Content::load(dir)? };
+        if !content.volumes.is_empty() {
+            return replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &content.bytes());
+        }
+        match std::fs::remove_file(dir.join(REACHED_FILE_NAME)) {
+            Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| File::open(dir)?.sync_all()),
+        }
+    }
+
     /// Changes what the file says. May take long.
     fn change(dir: &Path, change: impl FnOnce(&mut Content)) -> Result<(), String> {
         let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = Content::read(dir);
+        // What cannot be read now may be read later: it is not replaced by less.
+        let before = Content::load(dir).map_err(|cause| cause.to_string())?;
         let mut after = before.clone();
         change(&mut after);
         if after == before {
@@ -106,6 +136,16 @@ impl Content {
         replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &after.bytes())
             .map_err(|cause| cause.to_string())
     }
+}
+
+fn warn_unread(dir: &Path, cause: &str) {
+    let (path, what) = (dir.join(REACHED_FILE_NAME), "older copies of levels and journals");
+    tracing::warn!(path = %path.display(), cause, "{what} would not be noticed");
+}
+
+/// Whether what is there can never be read as the file: it is none, or too long.
+fn is_bad(cause: &std::io::Error) -> bool {
+    matches!(cause.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput)
 }
 
 /// Which opening of a volume's journal and map was the last one, as far as the node in `dir` knows.
@@ -152,20 +192,8 @@ impl LevelsReached {
             return Ok(LevelsReached::read(dir));
         }
         let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        let volumes = Content::read(dir).volumes;
         let path = dir.join(REACHED_FILE_NAME);
-        let names = (REACHED_STAGED_NAME, REACHED_FILE_NAME);
-        let changed = match volumes.is_empty() {
-            true => match std::fs::remove_file(&path) {
-                Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                removed => removed.and_then(|()| File::open(dir)?.sync_all()),
-            },
-            false => {
-                let content = Content { volumes, ..Content::default() };
-                replace_within(dir, names, &content.bytes())
-            }
-        };
-        changed.map(|()| LevelsReached::default()).map_err(|cause| {
+        Content::drop_levels(dir).map(|()| LevelsReached::default()).map_err(|cause| {
             Report::from_io(format!("cannot remove `{}`", path.display()), &cause)
                 .state("no level was formatted")
                 .hint("correct what the cause names, then start again")
@@ -300,6 +328,30 @@ mod tests {
         set_opening(dir, 7, None).expect("writable");
         says_version(1);
         assert_eq!(known(), (Some(ssd), None));
+    }
+
+    /// Goal: a file that cannot be read now is not replaced by one that says less, and what is no
+    /// such file is. Method: a link that names itself in its place, as a passing error; a change
+    /// and a start with new levels then, and once the file is back; a text.
+    #[test]
+    fn what_cannot_be_read_now_is_kept() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let dir = dir.path();
+        let [path, away] = [REACHED_FILE_NAME, "away"].map(|name| dir.join(name));
+        let opening = |count| Some(Opening { instance: 3, count });
+        set_opening(dir, 1, opening(5)).expect("writable");
+        std::fs::rename(&path, &away).expect("the test's own file");
+        std::os::unix::fs::symlink(REACHED_FILE_NAME, &path).expect("a link");
+        set_opening(dir, 2, opening(6)).expect_err("what is known of others cannot be read");
+        LevelsReached::begin(dir, true).expect_err("nor now");
+        std::fs::rename(&away, &path).expect("the test's own file");
+        let known = || [1, 2].map(|local| opening_reached(dir, local));
+        assert_eq!(known(), [opening(5), None]);
+        set_opening(dir, 2, opening(7)).expect("it is back");
+        assert_eq!(known(), [opening(5), opening(7)]);
+        std::fs::write(&path, "damaged").expect("the test's own file");
+        set_opening(dir, 2, opening(8)).expect("nothing is lost by that");
+        assert_eq!(known(), [None, opening(8)]);
     }
 
     /// Goal: the openings of many volumes are known. Method: a file of 20000, above a mebibyte.
