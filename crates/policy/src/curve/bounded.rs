@@ -141,17 +141,21 @@ impl Sample {
         let distance = distance(&mut self.stack, self.served, key, access);
         let scaled = distance.map(|d| (f64::from(d) / part + 0.5) as u64);
         self.histogram.count(access, scaled, 1.0 / part);
-        if self.stack.depth() >= self.blocks_max { self.lower(rate) } else { rate }
+        if self.stack.depth() >= self.blocks_max { self.lower(rate, key) } else { rate }
     }
 
-    /// Drops blocks until there is room for another one.
-    fn lower(&mut self, rate: SampleRate) -> SampleRate {
+    /// Drops blocks until there is room for another one; `newest` was added last.
+    fn lower(&mut self, rate: SampleRate, newest: BlockKey) -> SampleRate {
         let mut rate = rate;
-        // A rate that cannot fall any more would not end the loop; hashes spread well before that.
         while self.stack.depth() >= self.blocks_max && rate > SampleRate::MIN {
             rate = self.drop_eighth(rate);
         }
-        assert!(self.stack.depth() < self.blocks_max, "blocks of one hash fill the sample");
+        if self.stack.depth() >= self.blocks_max {
+            // Hashes spread well before that, unless a trace was made so that they do not: a rate
+            // that cannot fall any more makes no room. Each use of the block counts as its first.
+            self.stack.forget_where(|key, _| key == newest, None);
+        }
+        assert!(self.stack.depth() < self.blocks_max, "there is room for another block");
         rate
     }
 

@@ -188,6 +188,39 @@ fn bounded_curve_keeps_its_bound_and_recovers() {
     }
 }
 
+/// The key that the samples' hash turns into `hash`.
+fn key_of_hash(hash: u64) -> BlockKey {
+    // Newton's method: each round doubles the bits of the inverse that are right.
+    let inverse = |odd: u64| {
+        (0..6).fold(odd, |it, _| it.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(it))))
+    };
+    let mixed = hash.wrapping_mul(inverse(0xa076_1d64_78bd_642f));
+    let first = mixed ^ (mixed >> 32);
+    BlockKey(first.wrapping_mul(inverse(0xd6e8_feb8_6659_fd93)))
+}
+
+/// Goal: a trace made of blocks that no rate leaves out ends no curve, nor does it exceed the bound;
+/// every request counts. Method: more such blocks than the smallest sample holds, each used twice in
+/// a row, under each policy.
+#[test]
+fn blocks_of_one_hash_are_passed_over() {
+    let blocks_max = BoundedCurve::SAMPLE_BLOCKS_MIN;
+    for served in [Served::All, Served::Reads, Served::Writes] {
+        let mut curve = BoundedCurve::new(blocks_max, 4096, served);
+        for key in (0..4 * u64::from(blocks_max)).map(key_of_hash) {
+            assert!(SampleRate::MIN.takes(key), "{key:?} is in every sample");
+            curve.on_request(key, Access::Write);
+            curve.on_request(key, Access::Read);
+            assert!(curve.blocks_sampled() < blocks_max, "{served:?}");
+        }
+        assert_eq!(curve.rate(), SampleRate::MIN, "{served:?}");
+        assert!(curve.blocks_sampled() > blocks_max / 2, "{served:?}");
+        assert!(curve.memory_bytes() <= BoundedCurve::MEMORY_BYTES_MAX);
+        let requests = 2.0 * 4.0 * f64::from(blocks_max);
+        assert_eq!(curve.curve().requests(Counted::Both), requests, "{served:?}: all count");
+    }
+}
+
 /// Goal: old periods fade. Method: a loop that fits 10 blocks, then one that needs 50; with `keep`
 /// zero only the second counts, with a half both do.
 #[test]
