@@ -697,7 +697,9 @@ impl LogStore {
             return;
         }
         segment.state = SegmentState::Free;
-        self.retiring.has_marked |= segment.is_marked;
+        if segment.is_marked {
+            self.retiring.on_marked();
+        }
         self.free_segments.push_back(index);
         self.waiting_segments -= 1;
         self.tell_free(index, now);

@@ -84,7 +84,12 @@ impl LogStore {
         first..first + self.segment_bytes()
     }
 
-    fn segments_flying(&self) -> usize {
+    /// Whether a discard is at a segment now.
+    pub(super) fn is_discarding(&self, index: u32) -> bool {
+        self.freed.table.is_in_flight(&self.bytes_of_segment(index))
+    }
+
+    pub(super) fn segments_flying(&self) -> usize {
         let bytes = self.freed.table.in_flight().iter().map(|range| range.end - range.start);
         (bytes.sum::<u64>() / self.segment_bytes()) as usize
     }
@@ -109,10 +114,7 @@ impl LogStore {
 
     /// Takes a free segment that no discard is at; nobody will discard it before it is free again.
     pub(super) fn take_free(&mut self) -> Option<u32> {
-        let is_at_rest = |index: &u32| {
-            let range = self.bytes_of_segment(*index);
-            !self.freed.table.is_in_flight(&range)
-        };
+        let is_at_rest = |index: &u32| !self.is_discarding(*index);
         let at = self.free_segments.iter().position(is_at_rest)?;
         let index = self.free_segments.remove(at)?;
         self.keep_from_discard(index);
@@ -126,9 +128,11 @@ impl LogStore {
     }
 }
 
-/// Bytes that a discard may take away from who opens segments; 0 for none now.
+/// Bytes that a discard may take away from what opens segments, and from a test of a marked one; 0
+/// for none now.
 fn room_for_part(log: &LogStore) -> u64 {
-    let kept = log.segments_flying() + log.free_kept() + 1;
+    let for_test = usize::from(log.retiring.has_marked);
+    let kept = log.segments_flying() + log.free_kept() + 1 + for_test;
     let spared = log.free_segments.len().saturating_sub(kept);
     let most = log.freed.table.piece_bytes_max().min(PART_BYTES_MAX);
     let most = (most / log.segment_bytes()).max(1);
@@ -181,6 +185,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &dyn Io, payload: u64, done: &IoDone
     let flying = freed.table.in_flight().iter().find(|range| range.start == first);
     let range = flying.cloned().expect("an end belongs to a discard in flight");
     freed.table.finished(&range);
+    log.retiring.on_discard_ended();
     let Err(error) = done.result else {
         freed.refusals = 0;
         return;

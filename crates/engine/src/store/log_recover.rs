@@ -741,7 +741,9 @@ impl LogStore {
                 segment.state = SegmentState::Retired;
             } else if segment.live == 0 && !used {
                 segment.state = SegmentState::Free;
-                self.retiring.has_marked |= segment.is_marked;
+                if segment.is_marked {
+                    self.retiring.on_marked();
+                }
                 self.free_segments.push_back(index);
             } else {
                 self.retire_if_empty(index);

@@ -38,6 +38,8 @@ pub(super) struct Retiring {
     retired: Vec<u32>,
     /// A free segment may be marked.
     pub(super) has_marked: bool,
+    /// All that are have a discard in flight, whose end comes first.
+    is_met: bool,
     is_testing: bool,
     /// Times that the first suspect has failed its test, and batches ended well by the last one.
     failures: u8,
@@ -62,6 +64,16 @@ impl Retiring {
 
     pub(super) fn is_idle(&self) -> bool {
         !self.is_testing
+    }
+
+    /// A free segment may be marked that was not.
+    pub(super) fn on_marked(&mut self) {
+        (self.has_marked, self.is_met) = (true, false);
+    }
+
+    /// A discard has ended: a marked segment may have been waiting for that.
+    pub(super) fn on_discard_ended(&mut self) {
+        self.is_met = false;
     }
 
     /// A sync has failed: the test that goes on shows nothing.
@@ -141,7 +153,7 @@ impl LogStore {
         let index = self.geometry.segment_of(location).filter(|_| location != NOWHERE);
         if let Some(index) = index {
             self.segments[index as usize].is_marked = true;
-            self.retiring.has_marked = true;
+            self.retiring.on_marked();
         }
     }
 }
@@ -171,7 +183,7 @@ pub(super) fn wants_step(log: &LogStore) -> bool {
         || !retiring.is_testing
             && retiring.resting_until.is_none()
             && may_test(log)
-            && (retiring.has_marked && can_take(log) || is_decidable(log))
+            && (retiring.has_marked && !retiring.is_met && can_take(log) || is_decidable(log))
 }
 
 /// When tests go on after a failed one.
@@ -180,9 +192,9 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
     log.retiring.resting_until.filter(|_| may).unwrap_or(Nanos::NEVER)
 }
 
-/// Tests leave enough segments to go on with, and meet no discard.
+/// Tests leave enough segments to go on with, beside those that a discard is at.
 fn can_take(log: &LogStore) -> bool {
-    log.free_segments.len() > log.free_kept() + 1 && !log.freed.is_flying()
+    log.free_segments.len() > log.segments_flying() + log.free_kept() + 1
 }
 
 /// A segment may come back into use by a test, now or after a pause. Marked ones that are free and
@@ -221,16 +233,20 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos) {
     }
 }
 
-/// Takes marked segments off the free list, as many as can be spared.
+/// Takes marked segments off the free list, as many as can be spared and no discard is at.
 fn take_marked(log: &mut LogStore) {
     let marked: Vec<u32> = log.free_segments.iter().copied().collect();
-    log.retiring.has_marked = false;
+    (log.retiring.has_marked, log.retiring.is_met) = (false, false);
     for index in marked {
         if !log.segments[index as usize].is_marked {
             continue;
         }
+        if log.is_discarding(index) {
+            (log.retiring.has_marked, log.retiring.is_met) = (true, true);
+            continue;
+        }
         if !can_take(log) {
-            log.retiring.has_marked = true;
+            (log.retiring.has_marked, log.retiring.is_met) = (true, false);
             return;
         }
         log.free_segments.retain(|other| *other != index);

@@ -3,9 +3,10 @@
 //!
 //! How: a log over a simulated disk, whose discards are counted. Cost: milliseconds.
 
+use super::log::SegmentState;
 use super::tests_both::for_each_seed;
 use super::tests_clean::Churn;
-use super::tests_log::{config, fresh};
+use super::tests_log::{Nothing, config, fresh};
 use super::{LogConfig, LogStore, SegmentPlan, SeqSource, StoreError, Stream};
 use crate::io::{Io, OperationKind, SimIo};
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
@@ -98,6 +99,66 @@ fn a_full_log_discards_beside_its_writes() {
             }
         }
     });
+}
+
+/// Goal: discards that leave the device no pause do not keep marked segments from being overwritten;
+/// a start goes on until they are. Method: two segments that become free with their mark, as a
+/// start's checkpoint frees what it could not read, while discards are in flight; after each turn
+/// the log is still clearing or both are overwritten, and no discard meets a test.
+#[test]
+fn discards_do_not_delay_tests_of_marked_segments() {
+    for (mode, delay) in [(DiscardMode::Immediate, 1), (DiscardMode::Delayed, 5_000)] {
+        let delay = Nanos::from_millis(delay);
+        let mut churn = churn(1, mode, delay);
+        let marked = [(); 2].map(|()| churn.log.take_free().expect("all is free"));
+        let due = Nanos(churn.io.now().0 + 2 * delay.0);
+        churn.io.wait(due, &mut Vec::new());
+        churn.log.on_tick(&mut churn.io, due, &Nothing);
+        assert!(churn.log.freed.is_flying(), "{mode:?}: discards were sent");
+        for index in marked {
+            let segment = &mut churn.log.segments[index as usize];
+            (segment.state, segment.is_marked) = (SegmentState::Free, true);
+            churn.log.retiring.on_marked();
+            churn.log.free_segments.push_back(index);
+            churn.log.tell_free(index, due);
+        }
+        let is_left =
+            |log: &LogStore| marked.into_iter().any(|index| log.segments[index as usize].is_marked);
+        let check = |log: &LogStore| assert!(log.is_clearing() || !is_left(log), "{mode:?}");
+        check(&churn.log);
+        churn.rest_and(|_, log| check(log));
+        assert!(!is_left(&churn.log) && churn.log.segments_retired() == 0, "{mode:?}");
+        let sent = churn.log.discard_stats().counters.sent.bytes;
+        let all = u64::from(churn.log.segment_count()) * churn.log.segment_bytes();
+        assert!(sent >= all, "{mode:?}: overwritten ones are discarded, too");
+    }
+}
+
+/// Goal: a segment that is marked while a discard is at it is tested once that has ended, and waits
+/// without turns meanwhile. Method: marked in flight, beside segments to spare; what the log wants, and the end.
+#[test]
+fn a_discard_ends_before_its_segment_is_tested() {
+    let mut churn = churn(1, DiscardMode::Immediate, Nanos::from_millis(1));
+    let spare = [(); 2].map(|()| churn.log.take_free().expect("all is free"));
+    let now = churn.io.now();
+    churn.log.on_tick(&mut churn.io, now, &Nothing);
+    for index in spare {
+        churn.log.segments[index as usize].state = SegmentState::Free;
+        churn.log.free_segments.push_back(index);
+    }
+    let met = (0..churn.log.segment_count()).find(|index| churn.log.is_discarding(*index));
+    let met = met.expect("discards were sent");
+    churn.log.mark_failing(churn.log.geometry.segment_first(met));
+    assert_eq!(churn.log.next_deadline(), Nanos::ZERO, "it is looked at");
+    churn.log.on_tick(&mut churn.io, now, &Nothing);
+    assert_eq!(
+        churn.log.segments[met as usize].state,
+        SegmentState::Free,
+        "the discard is still in flight"
+    );
+    assert_ne!(churn.log.next_deadline(), Nanos::ZERO, "nothing can be done at once");
+    churn.rest();
+    assert!(!churn.log.segments[met as usize].is_marked, "it has passed its test");
 }
 
 /// Goal: a device that knows no discards is asked once, one that fails is asked again after a rest,
