@@ -25,6 +25,7 @@ mod list;
 mod open;
 mod oracle;
 mod overwrites;
+mod page_head;
 mod parquet;
 mod record;
 mod select;

@@ -3,12 +3,14 @@
 //! How: row groups are read column by column, a batch at a time, and woven into records.
 //! Invariant: a file with another schema is refused before a row is read; a damaged one gives an
 //! error and no panic, since the library's panics are caught at this border.
-//! Cost: a dictionary and a page per column in memory; the writer holds a row group's pages.
+//! Cost: a dictionary and a page per column in memory, each of 64 MiB at most; the writer holds a row
+//! group's pages.
 //! Not for: pipes, and files compressed as a whole; Parquet begins at its end.
 
 use crate::error::{Fault, Place, Reason, Skipped, TraceError};
 use crate::guard::{Faults, Guard};
 use crate::input::Position;
+use crate::page_head::page_end;
 use crate::record::{BATCH_RECORDS_MAX, Reader, Record, Unit};
 use crate::writer::{Writer, Written};
 use layby_types::{Nanos, Operation};
@@ -93,6 +95,8 @@ struct Values {
 /// Reads Layby's own Parquet.
 pub(crate) struct Parquet {
     file: SerializedFileReader<File>,
+    /// The same file, for the heads of pages.
+    heads: Arc<File>,
     group: Option<Group>,
     next_group: usize,
     values: Values,
@@ -115,11 +119,13 @@ impl Parquet {
         let failed = |cause| TraceError::Open { path: path.to_path_buf(), cause };
         let file = File::open(path).map_err(failed)?;
         let file_bytes = file.metadata().map_err(failed)?.len();
+        let heads = Arc::new(file.try_clone().map_err(failed)?);
         let file = guarded(|| SerializedFileReader::new(file))?;
         let unit = unit(file.metadata())?;
         let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
         Ok(Parquet {
             file,
+            heads,
             group: None,
             next_group: 0,
             values: Values::default(),
@@ -157,8 +163,8 @@ impl Parquet {
             self.position.set(self.file_bytes);
             return Ok(());
         }
-        let (file, index) = (&self.file, self.next_group);
-        self.group = Some(guarded(|| Group::open(file, index))?);
+        let (file, heads, index) = (&self.file, &self.heads, self.next_group);
+        self.group = Some(guarded(|| Group::open(file, heads, index))?);
         self.next_group += 1;
         let done = self.row.min(self.rows) as f64 / self.rows.max(1) as f64;
         self.position.set((self.file_bytes as f64 * done) as u64);
@@ -223,14 +229,18 @@ fn unit(metadata: &ParquetMetaData) -> Result<Unit, TraceError> {
 }
 
 impl Group {
-    fn open(file: &SerializedFileReader<File>, index: usize) -> Result<Group, ParquetError> {
+    fn open(
+        file: &SerializedFileReader<File>,
+        heads: &Arc<File>,
+        index: usize,
+    ) -> Result<Group, ParquetError> {
         let group = file.get_row_group(index)?;
         Ok(Group {
-            at: column_reader(&*group, 0)?,
-            volume: column_reader(&*group, 1)?,
-            operation: column_reader(&*group, 2)?,
-            offset: column_reader(&*group, 3)?,
-            length: column_reader(&*group, 4)?,
+            at: column_reader(&*group, heads, 0)?,
+            volume: column_reader(&*group, heads, 1)?,
+            operation: column_reader(&*group, heads, 2)?,
+            offset: column_reader(&*group, heads, 3)?,
+            length: column_reader(&*group, heads, 4)?,
         })
     }
 
@@ -252,19 +262,41 @@ impl Group {
 
 fn column_reader<T: DataType>(
     group: &dyn RowGroupReader,
+    heads: &Arc<File>,
     index: usize,
 ) -> Result<ColumnReaderImpl<T>, ParquetError> {
     let about = group.metadata().schema_descr().column(index);
-    let pages = BoundedPages(group.get_column_page_reader(index)?);
+    let (next, length) = group.metadata().column(index).byte_range();
+    let (pages, heads) = (group.get_column_page_reader(index)?, Arc::clone(heads));
+    let pages = BoundedPages { pages, heads, next, end: next.saturating_add(length) };
     Ok(ColumnReaderImpl::new(about, Box::new(pages)))
 }
 
-/// Pages whose dictionaries hold what they claim: the library makes room for the claim first.
-struct BoundedPages(Box<dyn PageReader>);
+/// Pages that are not too long, and whose dictionaries hold what they claim: the library makes room
+/// for the claims first.
+struct BoundedPages {
+    pages: Box<dyn PageReader>,
+    heads: Arc<File>,
+    /// Where the next page begins, and where the column ends.
+    next: u64,
+    end: u64,
+}
+
+impl BoundedPages {
+    /// Passes the next page's head, if there is one.
+    fn pass_head(&mut self) -> Result<(), ParquetError> {
+        if self.next < self.end {
+            self.next = page_end(&self.heads, self.next)
+                .map_err(|cause| ParquetError::General(cause.to_string()))?;
+        }
+        Ok(())
+    }
+}
 
 impl PageReader for BoundedPages {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        let page = self.0.get_next_page()?;
+        self.pass_head()?;
+        let page = self.pages.get_next_page()?;
         if let Some(Page::DictionaryPage { buf, num_values, .. }) = &page
             && *num_values as usize > buf.len() / DICTIONARY_VALUE_BYTES
         {
@@ -274,10 +306,11 @@ impl PageReader for BoundedPages {
         Ok(page)
     }
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
-        self.0.peek_next_page()
+        self.pages.peek_next_page()
     }
     fn skip_next_page(&mut self) -> Result<(), ParquetError> {
-        self.0.skip_next_page()
+        self.pass_head()?;
+        self.pages.skip_next_page()
     }
 }
 

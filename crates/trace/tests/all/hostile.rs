@@ -8,8 +8,16 @@ use layby_trace::{
     create, open, reader,
 };
 use layby_types::{ErrorKind, Nanos, Operation, Rng, VolumeId};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{Int32Type, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
 use std::io::Cursor;
 use std::path::Path;
+use std::sync::Arc;
 
 const SEEDS: u64 = 300;
 /// Records of a sound trace before it is damaged.
@@ -221,6 +229,67 @@ fn expanding_files_stay_small() {
         let mut trace = open(&path, Some(Format::Csv), options(true)).expect("the file opens");
         exhaust(&mut trace);
         assert_eq!(trace.skipped().total(), skipped, "{mebibytes} MiB");
+    }
+}
+
+/// The columns of a Parquet trace whose times are one page of `rows` zeros.
+fn write_long_page(path: &Path, rows: usize) {
+    let schema = "message layby_trace { REQUIRED INT64 at_ns; REQUIRED INT32 volume;
+        REQUIRED INT32 operation; REQUIRED INT64 offset; REQUIRED INT64 length; }";
+    let schema = parse_message_type(schema).expect("a schema");
+    let pair = |key: &str, value: &str| KeyValue::new(key.to_owned(), value.to_owned());
+    let pairs = vec![pair("layby.trace.version", "1"), pair("layby.trace.unit", "bytes")];
+    let properties = WriterProperties::builder()
+        .set_key_value_metadata(Some(pairs))
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_column_dictionary_enabled(ColumnPath::from("at_ns"), false)
+        .set_data_page_size_limit(usize::MAX)
+        .set_data_page_row_count_limit(usize::MAX)
+        .build();
+    let file = std::fs::File::create(path).expect("a file");
+    let file = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties));
+    let mut file = file.expect("the schema is sound");
+    let mut group = file.next_row_group().expect("a row group");
+    for is_long in [true, false, false, true, true] {
+        let mut column = group.next_column().expect("a column").expect("of five");
+        let written = match is_long {
+            true => column.typed::<Int64Type>().write_batch(&vec![0; rows], None, None),
+            false => column.typed::<Int32Type>().write_batch(&vec![0; rows], None, None),
+        };
+        assert_eq!(written.expect("the disk has room"), rows);
+        column.close().expect("the disk has room");
+    }
+    group.close().expect("the disk has room");
+    file.close().expect("the disk has room");
+}
+
+/// Goal: a Parquet file of a few kilobytes whose pages expand to far more takes no memory for them;
+/// one with pages of a usual length is read. Method: a page of zeros a little longer than 64 MiB,
+/// which is refused by its head, strictly and leniently, and one of 16 MiB, whose requests are
+/// wrong only in that they have no length.
+#[test]
+fn pages_do_not_expand_beyond_their_bound() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("a.parquet");
+    for (rows, is_refused) in [(2 << 20, false), ((8 << 20) + 1, true)] {
+        write_long_page(&path, rows);
+        let bytes = std::fs::metadata(&path).expect("it was written").len();
+        assert!(bytes < 1 << 20, "{rows} zeros in {bytes} bytes");
+        for lenient in [false, true] {
+            let mut trace = open(&path, None, options(lenient)).expect("its end is sound");
+            let filled = trace.fill(&mut Vec::new());
+            match is_refused {
+                true => {
+                    let cause = filled.expect_err("it is too long").to_string();
+                    assert!(cause.contains("at most 67108864 are read"), "{cause}");
+                }
+                false if lenient => assert_eq!(filled.expect("all are left out"), 0),
+                false => {
+                    let cause = filled.expect_err("no request is of nothing").to_string();
+                    assert!(cause.contains("zero length"), "{cause}");
+                }
+            }
+        }
     }
 }
 
