@@ -160,7 +160,7 @@ fn written(format: Format) -> Vec<u8> {
         length,
     };
     let records = [record(0, Operation::Read, 4096), record(9_000_000, Operation::Write, 512)];
-    let mut trace = Box::new(create(&path, format, unit).expect("the format is written"));
+    let mut trace = Box::new(create(&path, format, unit, true).expect("the format is written"));
     trace.write(&records).expect("the disk has room");
     trace.finish().expect("the disk has room");
     std::fs::read(&path).expect("it was written")

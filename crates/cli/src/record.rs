@@ -9,13 +9,13 @@
 use crate::arguments::NodeArguments;
 use crate::commands::{ask, interrupted, node_client, runtime};
 use crate::output::{Failure, Output, note, verdict};
-use crate::trace::{TargetArguments, check_absent, target_format, unwritten};
+use crate::trace::{TargetArguments, check_absent, create_target, target_format, unwritten};
 use clap::{Args, Subcommand};
 use layby_daemon::client::ControlClient;
 use layby_daemon::config::{Name, Time};
 use layby_daemon::control::{Recorded, RecordingAnswer, RecordingStart, Request};
 use layby_daemon::error::Report;
-use layby_trace::{NewTrace, Record, Unit, Writer, create};
+use layby_trace::{NewTrace, Record, Unit, Writer};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -137,7 +137,7 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
     let format = target_format(target)?;
     check_absent(target)?;
     let failed = |cause| unwritten(target, &cause);
-    let trace = Box::new(create(&target.out, format, Unit::Bytes).map_err(failed)?);
+    let trace = Box::new(create_target(target, format, Unit::Bytes)?);
     let mut recording = Recording {
         trace,
         records: Vec::new(),

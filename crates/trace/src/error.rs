@@ -196,6 +196,13 @@ pub enum TraceError {
         /// Why.
         cause: std::io::Error,
     },
+    /// A new trace is whole, and a file that came meanwhile has its name.
+    Taken {
+        /// The name.
+        path: PathBuf,
+        /// Where the new trace is.
+        kept: PathBuf,
+    },
     /// A record is wrong.
     Bad {
         /// Where it is.
@@ -242,7 +249,9 @@ impl TraceError {
                 _ => ErrorKind::Retry,
             },
             TraceError::Bad { .. } | TraceError::Parquet { .. } => ErrorKind::Corrupt,
-            TraceError::Unsure { .. } | TraceError::Generator { .. } => ErrorKind::Invalid,
+            TraceError::Unsure { .. } | TraceError::Generator { .. } | TraceError::Taken { .. } => {
+                ErrorKind::Invalid
+            }
             TraceError::Unsupported { .. } => ErrorKind::Unsupported,
         }
     }
@@ -263,6 +272,12 @@ impl fmt::Display for TraceError {
             TraceError::Open { path, cause } => write!(f, "`{}`: {cause}", path.display()),
             TraceError::Read { offset, cause } => write!(f, "after {offset} bytes: {cause}"),
             TraceError::Write { cause } => write!(f, "cannot write: {cause}"),
+            TraceError::Taken { path, kept } => write!(
+                f,
+                "`{}` came while the trace was written, which is whole in `{}`",
+                path.display(),
+                kept.display()
+            ),
             TraceError::Bad { place, fault } => write!(f, "{place}: {fault}"),
             TraceError::Unsure { path, found } if found.is_empty() => {
                 write!(f, "`{}` is empty, or begins with an empty line", path.display())

@@ -1,7 +1,8 @@
 //! Writes traces: Layby's own forms, fio's I/O logs, and oracleGeneral for other simulators.
 //!
 //! How: [`create`] writes a new file beside the path that was asked for and renames it at the end,
-//! so that a trace is there whole or not at all. A path that ends with `.zst` is compressed, but
+//! so that a trace is there whole or not at all, a power cut included; one that was not there when
+//! writing began is replaced only where that was asked for. A path that ends with `.zst` is compressed, but
 //! for Parquet, which compresses itself.
 //! Invariant: what is written is read back by the reader of the same format as the same records, as
 //! far as the format can say them; what it cannot say is counted in [`Written`] or refused.
@@ -15,11 +16,11 @@ use crate::parquet::ParquetWriter;
 use crate::record::{Record, Unit};
 use layby_types::{Nanos, Operation, VolumeId};
 use std::collections::HashSet;
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::{NamedTempFile, PathPersistError, TempPath};
 
 /// Rights of a new trace: what a volume's clients do is not everybody's.
 const FILE_MODE: u32 = 0o600;
@@ -56,43 +57,56 @@ pub trait Writer {
 /// A trace on its way to a file.
 pub struct NewTrace {
     writer: Box<dyn Writer + Send>,
+    /// The file that is written, for its sync.
+    file: File,
     /// Goes with its value, unless it was renamed.
     partial: TempPath,
     path: PathBuf,
+    overwrite: bool,
 }
 
-/// Makes a trace of `format` at `path`, with offsets of `unit`. A file that is there is replaced
-/// when the new one is finished; until then it is untouched.
+/// Makes a trace of `format` at `path`, with offsets of `unit`. With `overwrite` a file that is there
+/// is replaced when the new one is finished; until then it is untouched. Without it the end fails
+/// where there is one by then.
 ///
 /// # Errors
 /// [`TraceError::Open`], or [`TraceError::Unsupported`] for a format that is only read.
-pub fn create(path: &Path, format: Format, unit: Unit) -> Result<NewTrace, TraceError> {
+pub fn create(
+    path: &Path,
+    format: Format,
+    unit: Unit,
+    overwrite: bool,
+) -> Result<NewTrace, TraceError> {
     let failed = |cause| TraceError::Open { path: path.to_path_buf(), cause };
     can_hold(format, unit)?;
-    let (file, partial) = partial(path).map_err(failed)?.into_parts();
+    let (output, partial) = partial(path).map_err(failed)?.into_parts();
+    let file = output.try_clone().map_err(failed)?;
     let is_zstd = path.extension().is_some_and(|end| end == "zst") && format != Format::Parquet;
     let writer = if is_zstd {
-        let mut encoder = zstd::Encoder::new(file, 0).map_err(failed)?;
+        let mut encoder = zstd::Encoder::new(output, 0).map_err(failed)?;
         // Else a flipped bit may read as other requests.
         encoder.include_checksum(true).map_err(failed)?;
         writer(Finished(Some(encoder)), format, unit)?
     } else {
-        writer(file, format, unit)?
+        writer(output, format, unit)?
     };
-    Ok(NewTrace { writer, partial, path: path.to_path_buf() })
+    Ok(NewTrace { writer, file, partial, path: path.to_path_buf(), overwrite })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A new file beside `path` that its owner alone can read, whatever the umask. No link is followed,
 /// and nothing that is there is touched.
 fn partial(path: &Path) -> io::Result<NamedTempFile> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".");
     tempfile::Builder::new()
         .prefix(&name)
         .suffix(".partial")
         .permissions(Permissions::from_mode(FILE_MODE))
-        .tempfile_in(parent.unwrap_or(Path::new(".")))
+        .tempfile_in(folder_of(path))
 }
 
 impl Writer for NewTrace {
@@ -100,10 +114,31 @@ impl Writer for NewTrace {
         self.writer.write(records)
     }
     fn finish(self: Box<Self>) -> Result<Written, TraceError> {
-        let NewTrace { writer, partial, path } = *self;
+        let NewTrace { writer, file, partial, path, overwrite } = *self;
+        let failed = |cause| TraceError::Write { cause };
         let written = writer.finish()?;
-        partial.persist(path).map_err(|refused| TraceError::Write { cause: refused.error })?;
+        // Else a power cut could leave the name and not the bytes.
+        file.sync_all().map_err(failed)?;
+        let placed = match overwrite {
+            true => partial.persist(&path),
+            false => partial.persist_noclobber(&path),
+        };
+        placed.map_err(|refused| unplaced(&path, refused))?;
+        File::open(folder_of(&path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
         Ok(written)
+    }
+}
+
+/// A trace that is whole and cannot have its name. Recording it may have taken hours: where another
+/// file has the name, it is kept under its own.
+fn unplaced(path: &Path, refused: PathPersistError) -> TraceError {
+    let PathPersistError { error: cause, path: partial } = refused;
+    if cause.kind() != io::ErrorKind::AlreadyExists {
+        return TraceError::Write { cause };
+    }
+    match partial.keep() {
+        Ok(kept) => TraceError::Taken { path: path.to_path_buf(), kept },
+        Err(refused) => TraceError::Write { cause: refused.error },
     }
 }
 

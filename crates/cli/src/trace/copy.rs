@@ -2,13 +2,13 @@
 //!
 //! How: one loop reads a batch, lets a selection make the next one of it, and writes that.
 
-use super::{CopyArguments, check_absent, source, target_format, unread, unwritten};
+use super::{CopyArguments, check_absent, create_target, source, target_format, unread, unwritten};
 use crate::output::{Failure, Output};
 use layby_daemon::config::Time;
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::{BlockSize, Nanos};
+use layby_trace::Unit;
 use layby_trace::{Cutter, Reader, Record, Sampler, Skipped, Trace, Window, Writer, Written};
-use layby_trace::{Unit, create};
 
 /// What becomes of each batch: appends what is kept, and says whether to go on.
 type Selection = Box<dyn FnMut(&[Record], &mut Vec<Record>) -> bool>;
@@ -83,7 +83,7 @@ fn copy(
     check_absent(target)?;
     let (mut trace, bar) = source(from, output)?;
     let failed = |cause| unwritten(target, &cause);
-    let mut writer = Box::new(create(&target.out, format, trace.unit()).map_err(failed)?);
+    let mut writer = Box::new(create_target(target, format, trace.unit())?);
     let (mut batch, mut kept, mut select) = (Vec::new(), Vec::new(), selection(trace.unit()));
     while trace.fill(&mut batch).map_err(|cause| unread(from, &cause))? > 0 {
         kept.clear();

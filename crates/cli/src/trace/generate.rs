@@ -1,12 +1,12 @@
 //! `layby trace generate`: traces drawn by a seed.
 
-use super::{TargetArguments, check_absent, progress_bar, target_format, unwritten};
+use super::{TargetArguments, check_absent, create_target, progress_bar, target_format, unwritten};
 use crate::output::{Failure, Output};
 use clap::{Args, ValueEnum};
 use layby_daemon::config::{Percent, Size, Time};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::VolumeId;
-use layby_trace::{Generator, GeneratorSpec, Reader, Shape, Unit, Writer, create};
+use layby_trace::{Generator, GeneratorSpec, Reader, Shape, Unit, Writer};
 
 /// Generate a trace: Zipf, sequential, hot and cold, mixed
 #[derive(Debug, Args)]
@@ -137,7 +137,7 @@ pub(super) fn run(arguments: &GenerateArguments, output: &mut Output) -> Result<
         Generator::new(spec(arguments)).map_err(|cause| refused(&cause.to_string()))?;
     check_absent(target)?;
     let failed = |cause| unwritten(target, &cause);
-    let mut writer = Box::new(create(&target.out, format, Unit::Bytes).map_err(failed)?);
+    let mut writer = Box::new(create_target(target, format, Unit::Bytes)?);
     let bar = progress_bar(arguments.requests, output);
     let mut batch = Vec::new();
     while generator.fill(&mut batch).map_err(failed)? > 0 {

@@ -17,7 +17,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::config::{Size, Time};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::BlockSize;
-use layby_trace::{BlockEvent, Format, ReadOptions, Trace, TraceError, open};
+use layby_trace::{
+    BlockEvent, Format, NewTrace, ReadOptions, Trace, TraceError, Unit, create, open,
+};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -262,9 +264,28 @@ pub(crate) fn unread(source: &SourceArguments, cause: &TraceError) -> Report {
     failed(error, cause).state("the trace is untouched, and nothing was written").hint(hint)
 }
 
+/// Begins the trace at `target`.
+pub(crate) fn create_target(
+    target: &TargetArguments,
+    format: Format,
+    unit: Unit,
+) -> Result<NewTrace, Report> {
+    let created = create(&target.out, format, unit, target.overwrite);
+    created.map_err(|cause| unwritten(target, &cause))
+}
+
 /// The report of a trace that cannot be written.
 pub(crate) fn unwritten(target: &TargetArguments, cause: &TraceError) -> Report {
     let error = format!("cannot write the trace `{}`", target.out.display());
+    if let TraceError::Taken { kept, .. } = cause {
+        return Report::new(ReportKind::InUse, error)
+            .cause("a file of that name came while the trace was written")
+            .state(format!(
+                "the trace is whole in `{}`, and that file is untouched",
+                kept.display()
+            ))
+            .hint("rename one of them; --overwrite replaces a file that is there");
+    }
     let hint = match cause {
         TraceError::Unsupported { .. } => "choose another format with --to",
         _ => "look at the path, at who may write there, and at the room that is left",

@@ -159,7 +159,7 @@ fn damaged_files() {
     ]
     .map(|(name, format)| {
         let path = dir.path().join(name);
-        let mut trace = Box::new(create(&path, format, Unit::Bytes).expect("a file"));
+        let mut trace = Box::new(create(&path, format, Unit::Bytes, true).expect("a file"));
         trace.write(&records).expect("the disk has room");
         trace.finish().expect("the disk has room");
         (path.clone(), format, std::fs::read(&path).expect("what was written"))
@@ -183,7 +183,7 @@ fn damaged_files() {
 fn damaged_frames_are_damage() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("a.csv.zst");
-    let mut trace = Box::new(create(&path, Format::Csv, Unit::Bytes).expect("a file"));
+    let mut trace = Box::new(create(&path, Format::Csv, Unit::Bytes, true).expect("a file"));
     let (volume, operation) = (VolumeId(1), Operation::Write);
     let record = |at| Record { at: Nanos(at), volume, operation, offset: at * 4096, length: 4096 };
     let records: Vec<Record> = (0..RECORDS).map(record).collect();
@@ -300,7 +300,7 @@ fn pages_do_not_expand_beyond_their_bound() {
 fn dictionaries_hold_what_they_claim() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("a.parquet");
-    let mut trace = Box::new(create(&path, Format::Parquet, Unit::Bytes).expect("a file"));
+    let mut trace = Box::new(create(&path, Format::Parquet, Unit::Bytes, true).expect("a file"));
     let (at, volume, operation) = (Nanos(0), VolumeId(1), Operation::Read);
     trace.write(&[Record { at, volume, operation, offset: 0, length: 512 }]).expect("it has room");
     trace.finish().expect("the disk has room");

@@ -102,7 +102,7 @@ fn sound(format: Format, records: &[Record], dir: &Path) -> Vec<u8> {
         _ => return records.iter().map(|r| line(format, r)).collect::<String>().into_bytes(),
     };
     let path = dir.join("sound");
-    let mut trace = Box::new(create(&path, format, unit).expect("a file"));
+    let mut trace = Box::new(create(&path, format, unit, true).expect("a file"));
     trace.write(records).expect("the disk has room");
     trace.finish().expect("the disk has room");
     std::fs::read(&path).expect("what was written")

@@ -2,7 +2,7 @@
 //!
 //! How: drawn records through a file and back. Cost: well below a second.
 
-use layby_trace::{Format, ReadOptions, Reader, Record, Unit, Writer, create, open};
+use layby_trace::{Format, ReadOptions, Reader, Record, TraceError, Unit, Writer, create, open};
 use layby_types::{Nanos, Operation, Rng, VolumeId};
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn drawn(seed: u64, count: usize, volumes: u64) -> Vec<Record> {
 }
 
 fn write(path: &Path, format: Format, unit: Unit, records: &[Record]) -> u64 {
-    let mut trace = Box::new(create(path, format, unit).expect("the folder takes files"));
+    let mut trace = Box::new(create(path, format, unit, true).expect("the folder takes files"));
     for batch in records.chunks(777) {
         trace.write(batch).expect("the disk has room");
         assert!(!path.exists(), "a trace is there whole or not at all");
@@ -148,11 +148,36 @@ fn unfinished_traces_leave_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("a.csv");
     write(&path, Format::Csv, Unit::Bytes, &drawn(4, 10, 1));
-    let mut trace = create(&path, Format::Csv, Unit::Bytes).expect("the folder takes files");
+    let mut trace = create(&path, Format::Csv, Unit::Bytes, true).expect("the folder takes files");
     trace.write(&drawn(5, 10, 1)).expect("the disk has room");
     drop(trace);
     assert_eq!(read(&path).2, drawn(4, 10, 1));
     assert_eq!(dir.path().read_dir().expect("a folder").count(), 1);
+}
+
+/// Goal: a file that comes while a trace is written is not replaced unless that was asked for, and
+/// the trace is kept. Method: such a file before the end, both ways.
+#[test]
+fn what_came_meanwhile_stays() {
+    for overwrite in [false, true] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("a.csv");
+        let made = create(&path, Format::Csv, Unit::Bytes, overwrite);
+        let mut trace = Box::new(made.expect("the folder takes files"));
+        trace.write(&drawn(5, 10, 1)).expect("the disk has room");
+        std::fs::write(&path, "another's").expect("the folder takes files");
+        match trace.finish() {
+            Ok(_) => assert!(overwrite && read(&path).2 == drawn(5, 10, 1)),
+            Err(TraceError::Taken { path: taken, kept }) => {
+                assert!(!overwrite && taken == path);
+                assert_eq!(std::fs::read(&path).expect("it is there"), b"another's");
+                std::fs::rename(kept, &path).expect("it is there, too");
+                assert_eq!(read(&path).2, drawn(5, 10, 1));
+            }
+            Err(cause) => panic!("{cause}"),
+        }
+        assert_eq!(dir.path().read_dir().expect("a folder").count(), 1);
+    }
 }
 
 /// Goal: what a format cannot hold is refused in words. Method: formats that are only read, objects
@@ -162,9 +187,9 @@ fn what_does_not_fit_is_refused() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("a");
     for (format, unit) in [(Format::Msr, Unit::Bytes), (Format::FioV3, Unit::Objects)] {
-        assert!(create(&path, format, unit).is_err(), "{format}");
+        assert!(create(&path, format, unit, true).is_err(), "{format}");
     }
-    let mut trace = create(&path, Format::OracleGeneral, Unit::Objects).expect("a file");
+    let mut trace = create(&path, Format::OracleGeneral, Unit::Objects, true).expect("a file");
     assert!(trace.write(&drawn(6, 100, 2)).is_err());
     let late = Record { at: Nanos::from_secs(1 << 32), ..drawn(6, 1, 1)[0] };
     let late = Record { operation: Operation::Read, ..late };
