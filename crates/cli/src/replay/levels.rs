@@ -10,7 +10,7 @@ use crate::devices::{Devices, MAIN};
 use crate::output::{Failure, Output, table};
 use crate::trace::source;
 use layby_daemon::error::{Report, ReportKind};
-use layby_daemon::types::Nanos;
+use layby_daemon::types::{BlockSize, Nanos};
 use layby_sim::device::Model;
 use layby_sim::levels::{
     self, BlocksMoved, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup,
@@ -58,6 +58,20 @@ impl std::str::FromStr for LevelSizes {
 }
 
 impl LevelSizes {
+    /// Slots of each level; `footprint` is known where one of the sizes needs it.
+    fn slots(
+        &self,
+        unit: Unit,
+        block_size: BlockSize,
+        footprint: Option<u32>,
+    ) -> Result<[u32; PADSA_LEVELS], Report> {
+        let mut slots = [0; PADSA_LEVELS];
+        for (slots, size) in slots.iter_mut().zip(&self.sizes) {
+            *slots = size.level_slots(unit, block_size, footprint)?;
+        }
+        Ok(slots)
+    }
+
     /// The devices of levels and home.
     fn devices(&self, arguments: &ReplayArguments) -> Result<PadsaDevices, Report> {
         let known = Devices::load(&arguments.devices)?;
@@ -160,10 +174,7 @@ pub(super) fn run(
         return Err(nothing_to_replay(&arguments.source).into());
     }
     let (mut trace, bar) = source(&arguments.source, output)?;
-    let mut slots = [0; PADSA_LEVELS];
-    for (slots, size) in slots.iter_mut().zip(&sizes.sizes) {
-        *slots = size.slots(trace.unit(), block_size, footprint)?;
-    }
+    let slots = sizes.slots(trace.unit(), block_size, footprint)?;
     let (services, seed, admission) = (arguments.services, arguments.seed, arguments.admission);
     let critical = arguments.critical.clone();
     let critical = critical.unwrap_or_else(|| (0..services.unwrap_or(0) / 2).collect());
@@ -395,6 +406,55 @@ impl ServiceAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use layby_daemon::types::{Operation, VolumeId};
+    use layby_sim::policy::AdmissionKind;
+    use layby_trace::Record;
+
+    /// Blocks of the trace that is written twice over.
+    const FOOTPRINT: u32 = 3000;
+
+    /// What moves, and what each level destages, where every block is written twice.
+    fn moved(sizes: &str) -> (BlocksMoved, Vec<u64>) {
+        let sizes: LevelSizes = sizes.parse().expect("three sizes");
+        let block_size = BlockSize::DEFAULT;
+        let is_known = sizes.sizes.iter().any(|size| size.needs_footprint(block_size));
+        let footprint = is_known.then_some(FOOTPRINT);
+        let slots = sizes.slots(Unit::Bytes, block_size, footprint).expect("none is empty");
+        let admission = AdmissionKind::All;
+        // No critical volume: the SSD alone holds what is written.
+        let (services, critical, seed) = (None, Vec::new(), 1);
+        let devices = PadsaDevices::default();
+        let setup = PadsaSetup { slots, admission, devices, services, critical, seed };
+        let mut replay = PadsaReplay::new(setup).expect("the levels agree");
+        let mut references = References::new(Unit::Bytes, block_size);
+        let length = u64::from(block_size.bytes());
+        for index in 0..2 * u64::from(FOOTPRINT) {
+            let offset = index * 7 % u64::from(FOOTPRINT) * length;
+            let (volume, operation) = (VolumeId(0), Operation::Write);
+            let record = Record { at: Nanos(index), volume, operation, offset, length };
+            let cut = references.cut(&[record], |batch| replay.on_batch(batch).expect("it fits"));
+            cut.expect("there is one volume");
+        }
+        let report = replay.report();
+        let destaged = report.levels.iter().map(|level| level.destaged).collect();
+        (BlocksMoved::of(&report), destaged)
+    }
+
+    /// Goal: an SSD that holds the whole trace moves the same blocks however the sizes are written,
+    /// and below as above the size from which the footprint bounds it. Method: four notations of
+    /// the same levels, one of which needs no footprint, with a trace that dirties each block.
+    #[test]
+    fn notation_does_not_change_what_moves() {
+        let [same, percent, larger, blocks] = [
+            "30blocks,120blocks,100000blocks",
+            "1%,4%,100000blocks",
+            "1%,4%,70GiB",
+            "30blocks,120blocks,70GiB",
+        ]
+        .map(moved);
+        assert_eq!(same.1.last(), Some(&0), "nothing has to leave such an SSD");
+        assert_eq!((&percent, &larger, &blocks), (&same, &same, &same));
+    }
 
     /// Goal: three sizes are read, anything else is refused. Method: one of each mistake.
     #[test]

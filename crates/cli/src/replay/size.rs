@@ -65,13 +65,36 @@ impl CacheSize {
         self.blocks(block_size).is_none_or(|blocks| blocks > SLOTS_UNBOUNDED_MAX)
     }
 
-    /// Slots of the level. `footprint` is known where it is needed; a level beyond it hits no more
-    /// than one as large as it, and need not be larger.
+    /// Slots of a cache of one level. `footprint` is known where it is needed; a level beyond it
+    /// hits no more than one as large as it, and need not be larger.
     pub(crate) fn slots(
         &self,
         unit: Unit,
         block_size: BlockSize,
         footprint: Option<u32>,
+    ) -> Result<u32, Report> {
+        self.slots_within(unit, block_size, footprint, footprint.map(u64::from))
+    }
+
+    /// Slots of one of several levels. Watermarks are shares of its size: one of twice the
+    /// footprint reaches none of them, as no larger one does, whereas one as large as the footprint
+    /// may.
+    pub(crate) fn level_slots(
+        &self,
+        unit: Unit,
+        block_size: BlockSize,
+        footprint: Option<u32>,
+    ) -> Result<u32, Report> {
+        let most = footprint.map(|blocks| (2 * u64::from(blocks)).min(u64::from(SLOTS_MAX)));
+        self.slots_within(unit, block_size, footprint, most)
+    }
+
+    fn slots_within(
+        &self,
+        unit: Unit,
+        block_size: BlockSize,
+        footprint: Option<u32>,
+        most: Option<u64>,
     ) -> Result<u32, Report> {
         if unit == Unit::Objects && matches!(self.amount, Amount::Bytes(_)) {
             return Err(self.refused(
@@ -85,7 +108,7 @@ impl CacheSize {
             Amount::Percent(part) => (whole * part / 100.0 + 1e-9) as u64,
             _ => self.blocks(block_size).unwrap_or(0),
         };
-        let bounded = footprint.map_or(blocks, |most| blocks.min(u64::from(most)));
+        let bounded = most.map_or(blocks, |most| blocks.min(most));
         match u32::try_from(bounded) {
             Ok(0) => Err(self.refused(&self.why_empty(block_size, footprint), LARGER.to_owned())),
             Ok(slots) if slots <= SLOTS_MAX => Ok(slots),
