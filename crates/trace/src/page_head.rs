@@ -1,7 +1,7 @@
 //! The heads of Parquet's pages: how long a page is, before the library makes room for it.
 //!
-//! How: a head is a struct in Thrift's compact form; its fields, and those of the structs in it, are
-//! read by tables of what the format defines.
+//! How: a head is a struct in Thrift's compact form; its fields, and those of the structs in it,
+//! are read by tables of what the format defines.
 //! Invariant: what is read here is read by the library as the same: known fields alone, each once,
 //! in ascending order, of their own type. Anything else is refused; no known writer writes it.
 //! Cost: a read of 4 KiB per page. Not for: anything but pages' lengths.
@@ -180,8 +180,8 @@ mod tests {
         [&[0x15, 0, 0x15], expanded, &[0x15], compressed, &data, &[0]].concat()
     }
 
-    /// Goal: a page's length is read, and one beyond the bound is refused. Method: heads by hand, as
-    /// long as may be and one byte longer, expanded and compressed; a negative one.
+    /// Goal: a page's length is read, and one beyond the bound is refused. Method: heads by hand,
+    /// as long as may be and one byte longer, expanded and compressed; a negative one.
     #[test]
     fn lengths_are_bounded() {
         // Twice 64 MiB, in groups of seven bits.

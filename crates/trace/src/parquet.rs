@@ -3,8 +3,8 @@
 //! How: row groups are read column by column, a batch at a time, and woven into records.
 //! Invariant: a file with another schema is refused before a row is read; a damaged one gives an
 //! error and no panic, since the library's panics are caught at this border.
-//! Cost: a dictionary and a page per column in memory, each of 64 MiB at most; the writer holds a row
-//! group's pages.
+//! Cost: a dictionary and a page per column in memory, each of 64 MiB at most; the writer holds a
+//! row group's pages.
 //! Not for: pipes, and files compressed as a whole; Parquet begins at its end.
 
 use crate::error::{Fault, Place, Reason, Skipped, TraceError};

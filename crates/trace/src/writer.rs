@@ -2,8 +2,8 @@
 //!
 //! How: [`create`] writes a new file beside the path that was asked for and renames it at the end,
 //! so that a trace is there whole or not at all, a power cut included; one that was not there when
-//! writing began is replaced only where that was asked for. A path that ends with `.zst` is compressed, but
-//! for Parquet, which compresses itself.
+//! writing began is replaced only where that was asked for. A path that ends with `.zst` is
+//! compressed, but for Parquet, which compresses itself.
 //! Invariant: what is written is read back by the reader of the same format as the same records, as
 //! far as the format can say them; what it cannot say is counted in [`Written`] or refused.
 //! Cost: no allocation per record; Parquet holds a row group of 32 MiB.
@@ -65,9 +65,9 @@ pub struct NewTrace {
     overwrite: bool,
 }
 
-/// Makes a trace of `format` at `path`, with offsets of `unit`. With `overwrite` a file that is there
-/// is replaced when the new one is finished; until then it is untouched. Without it the end fails
-/// where there is one by then.
+/// Makes a trace of `format` at `path`, with offsets of `unit`. With `overwrite` a file that is
+/// there is replaced when the new one is finished; until then it is untouched. Without it the end
+/// fails where there is one by then.
 ///
 /// # Errors
 /// [`TraceError::Open`], or [`TraceError::Unsupported`] for a format that is only read.

@@ -53,8 +53,8 @@ impl Catalog {
         exchange(dir, NAMES).map_err(|cause| unwritten(dir, &cause))
     }
 
-    /// Replaces the catalog of `dir`, which is `found`, where this one differs; and sees to the room
-    /// of the next one.
+    /// Replaces the catalog of `dir`, which is `found`, where this one differs; and sees to the
+    /// room of the next one.
     ///
     /// # Errors
     /// As [`Catalog::save`].

@@ -373,9 +373,9 @@ mod tests {
         watch.wait(|said| is_so(&said.status.link)).await.expect("it runs");
     }
 
-    /// Goal: a journal and a map that are an older copy, which has nothing that the store lacks, are
-    /// not removed as if all were in the store. Method: an opened volume, its older files put back,
-    /// then the newest ones.
+    /// Goal: a journal and a map that are an older copy, which has nothing that the store lacks,
+    /// are not removed as if all were in the store. Method: an opened volume, its older files put
+    /// back, then the newest ones.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_older_copy_is_not_whole_in_the_store() {
         let far = Far::made().await;

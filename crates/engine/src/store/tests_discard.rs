@@ -101,10 +101,10 @@ fn a_full_log_discards_beside_its_writes() {
     });
 }
 
-/// Goal: discards that leave the device no pause do not keep marked segments from being overwritten;
-/// a start goes on until they are. Method: two segments that become free with their mark, as a
-/// start's checkpoint frees what it could not read, while discards are in flight; after each turn
-/// the log is still clearing or both are overwritten, and no discard meets a test.
+/// Goal: discards that leave the device no pause do not keep marked segments from being
+/// overwritten; a start goes on until they are. Method: two segments that become free with their
+/// mark, as a start's checkpoint frees what it could not read, while discards are in flight; after
+/// each turn the log is still clearing or both are overwritten.
 #[test]
 fn discards_do_not_delay_tests_of_marked_segments() {
     for (mode, delay) in [(DiscardMode::Immediate, 1), (DiscardMode::Delayed, 5_000)] {
@@ -134,8 +134,9 @@ fn discards_do_not_delay_tests_of_marked_segments() {
     }
 }
 
-/// Goal: a segment that is marked while a discard is at it is tested once that has ended, and waits
-/// without turns meanwhile. Method: marked in flight, beside segments to spare; what the log wants, and the end.
+/// Goal: a segment that is marked while a discard is at it is tested once that has ended, and
+/// waits without turns meanwhile. Method: marked in flight, beside segments to spare; what the log
+/// wants, and the end.
 #[test]
 fn a_discard_ends_before_its_segment_is_tested() {
     let mut churn = churn(1, DiscardMode::Immediate, Nanos::from_millis(1));

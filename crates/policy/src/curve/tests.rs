@@ -199,9 +199,9 @@ fn key_of_hash(hash: u64) -> BlockKey {
     BlockKey(first.wrapping_mul(inverse(0xd6e8_feb8_6659_fd93)))
 }
 
-/// Goal: a trace made of blocks that no rate leaves out ends no curve, nor does it exceed the bound;
-/// every request counts. Method: more such blocks than the smallest sample holds, each used twice in
-/// a row, under each policy.
+/// Goal: a trace made of blocks that no rate leaves out ends no curve, nor does it exceed the
+/// bound; every request counts. Method: more such blocks than the smallest sample holds, each used
+/// twice in a row, under each policy.
 #[test]
 fn blocks_of_one_hash_are_passed_over() {
     let blocks_max = BoundedCurve::SAMPLE_BLOCKS_MIN;
