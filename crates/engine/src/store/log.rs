@@ -611,6 +611,7 @@ impl LogStore {
             }
         }
         self.horizon.on_tick(now);
+        super::log_void::on_tick(self, now);
         super::log_clean::step(self, io, now, view);
         super::log_retire::step(self, io, now);
         super::log_checkpoint::step(self, io, now, view);
@@ -641,6 +642,7 @@ impl LogStore {
             .min(super::log_retire::retry_at(self))
             .min(super::log_discard::next_deadline(self))
             .min(self.horizon.deadline())
+            .min(self.voids.deadline())
     }
 
     /// True when nothing is queued or in flight.

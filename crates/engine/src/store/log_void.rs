@@ -18,20 +18,28 @@ use super::log_checkpoint;
 use super::log_layout::{BatchName, Trailer};
 use super::log_tokens::Purpose;
 use crate::io::{Io, IoDone, IoOperation, OperationKind, Token};
-use layby_types::ErrorKind;
 use layby_types::planted::{Plant, is_planted};
+use layby_types::{ErrorKind, Nanos};
 use std::collections::VecDeque;
 
 /// Times that a failed batch's header is overwritten at once, until the device does so.
 pub(super) const TRIES_MAX: u8 = 4;
+
+/// Such checkpoints that a sync waits for: what is under way passes nothing new, the next does.
+const IN_VAIN_MAX: u8 = 2;
+/// How long syncs wait for a checkpoint, which may have to wait for a backing store.
+const AWAIT_MAX: Nanos = Nanos::from_secs(5);
 
 /// Headers of failed batches that the device would not have overwritten.
 #[derive(Debug, Default)]
 pub(super) struct Voids {
     refused: VecDeque<Refused>,
     trying: Option<Try>,
-    /// Syncs wait for a checkpoint.
-    awaits_checkpoint: bool,
+    /// Since when syncs wait for a checkpoint.
+    awaits_since: Option<Nanos>,
+    /// Checkpoints that were complete while syncs waited and have not passed all headers, since
+    /// more writes were refused meanwhile.
+    passed_in_vain: u8,
 }
 
 #[derive(Debug)]
@@ -60,6 +68,11 @@ impl Voids {
         if let Some(attempt) = &mut self.trying {
             attempt.is_doubtful = true;
         }
+    }
+
+    /// When syncs that wait for a checkpoint are to end.
+    pub(super) fn deadline(&self) -> Nanos {
+        self.awaits_since.map_or(Nanos::NEVER, |since| since + AWAIT_MAX)
     }
 
     /// Whether no caller's sync may end well.
@@ -106,7 +119,7 @@ fn want_checkpoint(log: &mut LogStore) {
 /// them end well. A header of a segment in use is about to be replaced by the batch that opens the
 /// segment, one of a suspect by the segment's test.
 pub(super) fn retry(log: &mut LogStore, io: &mut dyn Io) -> bool {
-    if log.voids.trying.is_some() || log.voids.awaits_checkpoint {
+    if log.voids.trying.is_some() || log.voids.awaits_since.is_some() {
         return true;
     }
     let state = |refused: &Refused| log.segments[refused.name.segment as usize].state;
@@ -121,7 +134,8 @@ pub(super) fn retry(log: &mut LogStore, io: &mut dyn Io) -> bool {
         };
         let is_replaced = log.voids.refused.iter().any(|refused| flies(refused.name.segment));
         let has_left = |refused: &Refused| state(refused) != SegmentState::Open;
-        return is_replaced || (log.voids.refused.iter().all(has_left) && await_checkpoint(log));
+        return is_replaced
+            || (log.voids.refused.iter().all(has_left) && await_checkpoint(log, io.now()));
     };
     let position = log.free_segments.iter().position(|index| *index == name.segment);
     position.map(|position| log.free_segments.remove(position));
@@ -149,39 +163,64 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     log.unpin(segment, io.now());
     if was_free {
         log.free_segments.push_back(segment);
+        if log.segments[segment as usize].is_marked {
+            log.retiring.on_marked();
+        }
     }
     match done.result {
         Ok(_) if is_doubtful => log.refuse_syncs(ErrorKind::Retry),
         Ok(_) => log.voids.refused.retain(|refused| refused.location != location),
-        Err(_) if await_checkpoint(log) => {}
+        Err(_) if await_checkpoint(log, io.now()) => {}
         Err(error) => log.refuse_syncs(kind_of(error)),
     }
 }
 
 /// Has callers' syncs wait for a checkpoint; false where one after another has failed, or none can
 /// be made durable.
-fn await_checkpoint(log: &mut LogStore) -> bool {
+fn await_checkpoint(log: &mut LogStore, now: Nanos) -> bool {
     if log.sync.lost || log_checkpoint::keeps_failing(log) {
         return false;
     }
     want_checkpoint(log);
-    log.voids.awaits_checkpoint = true;
+    log.voids.awaits_since.get_or_insert(now);
     true
+}
+
+/// Ends the wait for a checkpoint that does not come.
+pub(super) fn on_tick(log: &mut LogStore, now: Nanos) {
+    if now >= log.voids.deadline() {
+        give_up(log);
+    }
 }
 
 /// A checkpoint has failed: the syncs that wait for it end with an error.
 pub(super) fn on_checkpoint_failed(log: &mut LogStore) {
-    if core::mem::take(&mut log.voids.awaits_checkpoint) {
+    give_up(log);
+}
+
+/// Syncs that wait for a checkpoint end with an error.
+fn give_up(log: &mut LogStore) {
+    log.voids.passed_in_vain = 0;
+    if log.voids.awaits_since.take().is_some() {
         log.refuse_syncs(ErrorKind::Retry);
     }
 }
 
 /// A checkpoint is complete: what had left its segment before is not read by a start any more.
+/// Where writes go on being refused meanwhile, syncs wait for a second one and for no more.
 pub(super) fn on_checkpoint(log: &mut LogStore, trailer: &Trailer) {
     let is_read = |refused: &Refused| {
         let name = refused.name;
         name.seq > trailer.seq.0 || trailer.open.iter().any(|open| open.index == name.segment)
     };
     log.voids.refused.retain(is_read);
-    log.voids.awaits_checkpoint = false;
+    if log.voids.refused.is_empty() {
+        (log.voids.awaits_since, log.voids.passed_in_vain) = (None, 0);
+    } else if log.voids.awaits_since.is_some() {
+        log.voids.passed_in_vain += 1;
+        match log.voids.passed_in_vain < IN_VAIN_MAX {
+            true => log.voids.awaits_since = None,
+            false => give_up(log),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Segments that fail for good: found, tested, retired, remembered; a device that fails as a whole
 //! costs none.
 
-use super::tests_log::{config, content, fresh, key, open};
+use super::tests_log::{LENGTH, config, content, fresh, key, open};
 use super::{
     AppendEntry, LogStore, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, Stream, Ticket,
 };
@@ -281,6 +281,47 @@ fn flushes_outlast_a_place_that_takes_no_write() {
             bench.restart();
             bench.check();
         }
+    }
+}
+
+/// Goal: a flush ends in bounded time where writes go on being refused, each behind the checkpoint
+/// that passes the one before, and where a checkpoint waits for a backing store that is silent.
+/// Method: segments that take no write, checkpoint areas that do; a flush beside a write in each
+/// turn; the same with a peer that never answers.
+#[test]
+fn flushes_end_beside_writes_that_are_refused() {
+    for (seed, has_peer) in (0..4).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let mut bench = Bench::new(seed);
+        assert!(bench.put(0, 1));
+        bench.settle(10);
+        let first = bench.log.offset_of(bench.log.geometry.segments_first);
+        bench.io.break_range(bench.disk, first, LENGTH - first);
+        assert!(!bench.put(1, 2), "its place is broken");
+        bench.log.sync(&mut bench.io, Ticket(1 << 40));
+        let began = bench.io.now();
+        let ended = (0..1_000_000).find_map(|turn| {
+            let entry = AppendEntry { slot: Slot(2), key: key(2), dirty: true };
+            let (io, ticket) = (&mut bench.io, Ticket((1 << 41) + turn));
+            bench.log.append(io, ticket, Stream::Write, &[entry], &content(3), true);
+            let (mut done, mut events) = (Vec::new(), Vec::new());
+            bench.io.wait(Nanos(bench.io.now().0 + 20_000_000), &mut done);
+            done.into_iter().for_each(|done| bench.log.on_io(&mut bench.io, done));
+            let now = bench.io.now();
+            assert!(now.0 < began.0 + 6_000_000_000, "seed {seed}, peer {has_peer}: no end");
+            bench.log.on_tick(&mut bench.io, now, &bench.held);
+            bench.log.take_events(&mut events);
+            events.into_iter().find_map(|event| match event {
+                StoreEvent::NeedPeerSync { id, .. } if has_peer => {
+                    bench.log.peer_synced(id);
+                    None
+                }
+                StoreEvent::Synced { ticket: Ticket(number), result } if number == 1 << 40 => {
+                    Some(result.is_ok())
+                }
+                _ => None,
+            })
+        });
+        assert!(ended.is_some_and(|is_ok| has_peer || !is_ok), "seed {seed}, peer {has_peer}");
     }
 }
 
