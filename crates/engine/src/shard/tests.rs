@@ -150,7 +150,8 @@ fn volume(id: VolumeId, backing: BackingPlan) -> VolumePlan {
     VolumePlan { spec, backing, is_clean: false, is_read_only: false }
 }
 
-fn plan(volumes: Vec<VolumePlan>, schedule: ScheduleLimits) -> ShardPlan {
+/// One memory level and these volumes.
+pub(super) fn plan(volumes: Vec<VolumePlan>, schedule: ScheduleLimits) -> ShardPlan {
     let memory = LevelPart {
         name: "dram".into(),
         path: None,

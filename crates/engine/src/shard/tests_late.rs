@@ -3,14 +3,11 @@
 use super::*;
 use crate::backing::RemoteBacking;
 use crate::control::{BackingPlan, OpenRemote, VolumePlan};
-use crate::io::{Buffer, IoChoice, SimHost, SimIo, Waker};
+use crate::io::{Buffer, SimHost, SimIo, Waker};
 use layby_cache::schedule::ScheduleLimits;
-use layby_cache::{
-    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
-    ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
-};
+use layby_cache::{LEVELS_MAX, Share, VolumeSpec};
 use layby_types::{
-    Backing, BackingDone, BackingOperation, BlockSize, Call, ClassId, Extent, Parsed, SessionError,
+    Backing, BackingDone, BackingOperation, Call, ClassId, Extent, Parsed, SessionError,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,63 +94,15 @@ fn volume(blocks: u64) -> VolumeSpec {
     VolumeSpec { id: VOLUME, class, length: blocks * BLOCK, shares, write_through: true }
 }
 
-/// One memory level, one volume without a write intent.
+/// One volume without a write intent.
 fn plan(store: &Store) -> ShardPlan {
-    let (kind, eviction) = (LevelKind::Memory, EvictionKind::Lru);
-    let level = LevelSpec { kind, slots: 4, eviction, watermarks: Watermarks::DEFAULT };
-    let class = ClassSpec {
-        name: "normal".into(),
-        rank: 0,
-        levels: 0b1,
-        durable_writes: false,
-        borrow: false,
-        keep_reads: false,
-        latency_objective: None,
-        admission: AdmissionKind::All,
-        shares: [Share::OPEN; LEVELS_MAX],
+    let volume = VolumePlan {
+        spec: volume(BLOCKS),
+        backing: BackingPlan::Remote(Arc::new(store.clone())),
+        is_clean: true,
+        is_read_only: false,
     };
-    let memory = LevelPart {
-        name: "dram".into(),
-        path: None,
-        base: 0,
-        length: 4 * BLOCK,
-        is_absent: false,
-        known: None,
-        segments: Default::default(),
-        wear: Default::default(),
-        budget: None,
-    };
-    ShardPlan {
-        index: 0,
-        count: 1,
-        cpu: None,
-        nice: 0,
-        io: IoChoice::Auto,
-        node: [7; 16],
-        spec: CacheSpec {
-            block_size: BlockSize::MIN,
-            levels: vec![level],
-            classes: vec![class],
-            writeback: WritebackLimits::DEFAULT,
-            read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
-        },
-        levels: vec![memory],
-        volumes: vec![VolumePlan {
-            spec: volume(BLOCKS),
-            backing: BackingPlan::Remote(Arc::new(store.clone())),
-            is_clean: true,
-            is_read_only: false,
-        }],
-        is_new: true,
-        is_strict: false,
-        simulate_power_loss: false,
-        home_delay: Nanos::ZERO,
-        io_timeout: Nanos::from_secs(30),
-        schedule: ScheduleLimits::DEFAULT,
-        client_memory: ClientMemory::DEFAULT,
-        home_budget: None,
-        lock: None,
-    }
+    super::tests::plan(vec![volume], ScheduleLimits::DEFAULT)
 }
 
 /// Goal: a shard does not sleep on an answer that comes to be behind the taking of answers, since
