@@ -1,4 +1,4 @@
-//! Whose coldest block leaves a level that volumes share, beside one LRU over all blocks.
+//! Which volume's coldest block leaves a level that volumes share, beside one LRU over all blocks.
 
 use super::host::*;
 use crate::*;
