@@ -115,7 +115,8 @@ pub fn must<I: AsRef<str>>(program: &str, arguments: &[I]) -> String {
         "`{program} {}` failed\nstdout: {}\nstderr: {}",
         words.join(" "),
         outcome.stdout,
-        outcome.stderr
+        // On one line: a summary of a run that shows lines alone then has the cause, too.
+        outcome.stderr.trim_end().replace('\n', "; ")
     );
     outcome.stdout
 }
