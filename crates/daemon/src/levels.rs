@@ -14,7 +14,7 @@
 mod contents;
 
 use crate::catalog::NodeId;
-use crate::config::{Format, Kind, LevelConfig, Name, Size};
+use crate::config::{Format, Kind, LevelConfig, Name, Preallocation, Size};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use rustix::fs::FallocateFlags;
@@ -278,10 +278,12 @@ fn make(
     before: Option<u64>,
     made: &mut Made,
 ) -> Result<(), Report> {
-    let reserved = reserve(path, level.size).and_then(|room| match room {
+    let reserved = reserve(path, level.size).and_then(|room| match (room, level.preallocation) {
         // What was there goes once all of the start's levels have their room, not before.
-        Room::Reserved => fill(path, before.unwrap_or(0)..level.size, FILL_TIME),
-        Room::Sparse => Ok(()),
+        (Room::Reserved, Preallocation::Full) => {
+            fill(path, before.unwrap_or(0)..level.size, FILL_TIME)
+        }
+        (Room::Reserved, Preallocation::Falloc) | (Room::Sparse, _) => Ok(()),
     });
     // What could be reserved before that failed is given back, too.
     if reserved.is_ok() || path.exists() {
@@ -434,7 +436,7 @@ mod tests {
 
     /// Goal: a new level's file has no place that a file system's journal must first mark as
     /// written. Method: a seek for a hole, which a place that is only reserved counts as; without
-    /// time the file is only reserved.
+    /// time, and with `preallocation = "falloc"`, the file is only reserved.
     #[test]
     fn a_new_level_is_written_once() {
         let beside = std::env::current_exe().expect("a running test has a path");
@@ -450,6 +452,13 @@ mod tests {
         assert!(matches!(reserve(&other, 16 << 20), Ok(Room::Reserved)), "ext4 and xfs can");
         fill(&other, 0..16 << 20, Duration::ZERO).expect("nothing to do");
         assert_eq!(hole(&other), 0, "so the test can fail");
+        std::fs::remove_file(&path).expect("removable");
+        let mut reserved = view;
+        for level in &mut reserved.layout.levels {
+            level.preallocation = Preallocation::Falloc;
+        }
+        prepare(dir.path(), &reserved, true, Format::Empty).expect("there is room");
+        assert_eq!((hole(&path), existing_length(&path).expect("readable")), (0, Some(16 << 20)));
     }
 
     /// Goal: memory levels larger than what the process may have are refused, with a hint that

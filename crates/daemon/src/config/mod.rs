@@ -234,6 +234,17 @@ pub enum PersistenceChoice {
     Auto,
 }
 
+/// What a new level's file gets when it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preallocation {
+    /// Its room, and zeros written over it for a bounded time.
+    #[default]
+    Full,
+    /// Its room.
+    Falloc,
+}
+
 /// One cache level of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelConfig {
@@ -245,6 +256,8 @@ pub struct LevelConfig {
     pub size: u64,
     /// File or device; `None` for memory.
     pub path: Option<PathBuf>,
+    /// What its file gets when it is made.
+    pub preallocation: Preallocation,
     /// How an NVM level becomes durable.
     pub persistence: PersistenceChoice,
     /// Which block leaves first; a restart changes it.
@@ -586,6 +599,7 @@ fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Pro
         kind: table.kind,
         size: table.size.0,
         path,
+        preallocation: preallocation(index, table.kind, table.preallocation)?,
         persistence: table.persistence.unwrap_or_default(),
         policy: table.policy.unwrap_or_default(),
         watermarks: Watermarks {
@@ -595,6 +609,19 @@ fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Pro
             used_green: percent(table.used_green, default.used_green),
         },
     })
+}
+
+fn preallocation(
+    index: usize,
+    kind: Kind,
+    written: Option<Preallocation>,
+) -> Result<Preallocation, Problem> {
+    if kind == Kind::Memory && written.is_some() {
+        let cause = "a level of kind Memory has no file";
+        let hint = "leave it out, or give it to a level of kind nvm or ssd";
+        return Err(Problem::new(Place::Level(index), "preallocation", cause, hint));
+    }
+    Ok(written.unwrap_or_default())
 }
 
 fn default_levels(dir: &Path) -> Result<Vec<LevelConfig>, Problem> {

@@ -401,6 +401,8 @@ fn levels_say_how_they_use_their_flash() {
     assert_eq!(plan.cleaning, Limits { cold_percent: 25, free_percent: 5 });
     for (kind, keys, word) in [
         ("memory", "segment = \"1MiB\"", "no log on flash"),
+        ("memory", "preallocation = \"full\"", "no file"),
+        ("nvm", "preallocation = \"off\"", "falloc"),
         ("nvm", "discard = \"off\"", "no log on flash"),
         ("memory", "hints = \"auto\"", "no log on flash"),
         ("ssd", "hints = \"on\"", "auto"),
