@@ -496,10 +496,20 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                         self.heed(order, number);
                         said = None;
                     }
-                    Event::Stop => return self.say(),
+                    Event::Stop => return self.leave(),
                 }
             }
         }
+    }
+
+    /// Has the map file say how far the journal is durable, and says the last.
+    fn leave(&mut self) {
+        self.volume.close();
+        let actions = self.volume.take_actions().into_iter();
+        for (id, action) in actions.filter(|(_, action)| matches!(action, Action::MapAppend(_))) {
+            let _ = self.perform(id, action);
+        }
+        self.say();
     }
 
     /// It is `now`. What the thread did not run, although it was to, is left out of what calls may

@@ -550,6 +550,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.step();
     }
 
+    /// The volume is closed once the actions are done that this leaves: what is durable in the
+    /// journal is vouched for, and rot of it is known by the next opening, however soon it comes.
+    pub fn close(&mut self) {
+        self.vouch_at_once();
+    }
+
     /// Whether the cloud has all that was written.
     #[must_use]
     pub fn is_drained(&self) -> bool {

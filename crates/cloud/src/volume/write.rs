@@ -327,6 +327,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// The same without a delay, also beside a record that is under way.
+    pub(super) fn vouch_at_once(&mut self) {
+        if !self.write.is_lost && self.write.claimed_next < self.write.durable_next {
+            (self.write.is_recording_horizon, self.write.horizon_at) = (false, self.now);
+            self.record_horizon();
+        }
+    }
+
     pub(super) fn on_horizon_recorded(&mut self, next: u64, end: &End) {
         self.write.is_recording_horizon = false;
         if matches!(end, End::Failed(_)) {
