@@ -8,8 +8,10 @@
 
 use layby_tests::cloud::{self, Client, VOLUME, World};
 use layby_tests::link::{Effect, Fault, Injected, Operation};
-use layby_tests::{Connection, Node, Options, Request, binary, layby};
-use std::path::Path;
+use layby_tests::{
+    Connection, Node, Options, Request, available, binary, layby, mount_unavailable, must,
+};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -293,4 +295,54 @@ fn a_deletion_ends_a_shrink() {
     // On a slow machine it gave up the read before the deletion came.
     assert!(ended.status.success() || said.contains("is being deleted"), "{said}");
     assert!(!node.layby(&["volume", "list"]).contains(VOLUME));
+}
+
+/// An ext4 in a file, mounted until this goes; its journal is not written by time.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(image: &Path, point: &Path) -> Disk {
+        std::fs::create_dir_all(point).expect("the test's own folder can be written");
+        let places = [image, point].map(|path| path.to_string_lossy().into_owned());
+        must("mount", &["-t", "ext4", "-o", "loop,commit=300", &places[0], &places[1]]);
+        Disk(point.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Another thread's child that is no program yet may hold a file of it.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// Goal: a volume that was made larger is served after a power cut right behind the answer, at its
+/// new size. Method: its file on an ext4 of its own; what that has on its device when the answer
+/// comes is mounted in its place.
+#[test]
+fn a_larger_size_outlasts_a_power_cut() {
+    if !available(&["mkfs.ext4", "mount", "umount", "sync"]) || mount_unavailable() {
+        return;
+    }
+    let base = TempDir::new().expect("a temporary folder");
+    let [image, cut, point] = ["image", "cut", "disk"].map(|name| base.path().join(name));
+    let made = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
+    made.expect("the test's own folder can be written");
+    must("mkfs.ext4", &["-q", "-F", &image.to_string_lossy()]);
+    let disk = Disk::mount(&image, &point);
+    let roots = format!("[node]\nvolume_roots = [\"{}\"]\n{LEVELS}", point.display());
+    let start = || Node::start(&base.path().join("node"), &Options::config(roots.as_str()));
+    let node = start();
+    let path = point.join("v").to_string_lossy().into_owned();
+    node.layby(&["volume", "create", "v", "--size", "4MiB", "--path", &path]);
+    must("sync", &["--file-system", &point.to_string_lossy()]);
+    node.layby(&["volume", "resize", "v", "--size", "8MiB"]);
+    std::fs::copy(&image, &cut).expect("there is room");
+    node.kill9();
+    drop(disk);
+    let _disk = Disk::mount(&cut, &point);
+    let node = start();
+    let last = opened(&node, "v").call(&write_at((8 << 20) - u64::from(BLOCK)));
+    last.expect("it is served").expect("the last block is the volume's");
+    node.stop();
 }

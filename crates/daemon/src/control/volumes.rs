@@ -351,9 +351,10 @@ impl Control {
                 false => refused(cause),
             });
         }
-        let saved = match staged {
-            Some(staged) => self.publish_staged(staged).await,
-            None => self.publish(view.clone()).await,
+        let saved = match (homes.keep_length(&old, &record).await, staged) {
+            (Err(unkept), _) => Err(unkept),
+            (Ok(()), Some(staged)) => self.publish_staged(staged).await,
+            (Ok(()), None) => self.publish(view.clone()).await,
         };
         if let Err(unsaved) = saved {
             return Err(self.undo_set(name, (&old, &record), within(error, unsaved)).await);

@@ -18,6 +18,10 @@ use layby_types::format_bytes;
 use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long the sync of a file that was made longer may take.
+const SYNC_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Homes {
     /// Makes the file of a volume that was never served, unless it is there whole. May take long.
@@ -76,6 +80,29 @@ impl Homes {
                 .cause(format!("`{}` cannot take them: {cause}", path.display()))
                 .state(format!("nothing was started; the volume is whole and has its {was}"))
                 .hint(format!("write {was} again, or correct what the cause names"))
+        })
+    }
+
+    /// Has the file system keep the length of a file that was made longer. The catalog that says so
+    /// is written next, and a start refuses a file that is shorter: a power cut must not take it
+    /// back.
+    ///
+    /// # Errors
+    /// A report when it does not, or does not answer for half a minute.
+    pub async fn keep_length(&self, old: &VolumeRecord, new: &VolumeRecord) -> Result<(), Report> {
+        let Some(path) = self.file(new).filter(|_| new.length > old.length) else { return Ok(()) };
+        let place = path.display().to_string();
+        let sync = tokio::task::spawn_blocking(move || File::open(path)?.sync_all());
+        let kept = match tokio::time::timeout(SYNC_PATIENCE, sync).await {
+            Ok(Ok(kept)) => kept,
+            Ok(Err(failed)) => Err(std::io::Error::other(failed)),
+            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+        };
+        kept.map_err(|cause| {
+            Report::new(kind_of(&cause), format!("cannot make `{place}` longer"))
+                .cause(format!("its new length cannot be made durable: {cause}"))
+                .state("the volume is whole and has the size that it had")
+                .hint("look at the disk that the file is on, then try again")
         })
     }
 
