@@ -251,7 +251,10 @@ pub struct LogStore {
     pub(super) moved: Map<u32, u32>,
     pub(super) segments: Vec<Segment>,
     pub(super) free_segments: VecDeque<u32>,
+    /// Segments that wait for a checkpoint, or for reads of them alone.
     pub(super) waiting_segments: usize,
+    /// Of these, those that a checkpoint has passed.
+    pub(super) passed_segments: usize,
     pub(super) segments_damaged: u32,
     /// Sum of the segments' live blocks.
     pub(super) blocks_live: u32,

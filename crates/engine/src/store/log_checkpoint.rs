@@ -677,6 +677,7 @@ fn free_segments(log: &mut LogStore, io: &dyn Io, seq: Seq) {
         let SegmentState::Waiting(since) = segment.state else { continue };
         if since <= seq {
             segment.state = SegmentState::Passed;
+            log.passed_segments += 1;
             log.free_if_passed(index, now);
         }
     }
@@ -702,6 +703,7 @@ impl LogStore {
         }
         self.free_segments.push_back(index);
         self.waiting_segments -= 1;
+        self.passed_segments -= 1;
         self.tell_free(index, now);
     }
 }

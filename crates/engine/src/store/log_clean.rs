@@ -182,9 +182,14 @@ pub(super) fn wants_checkpoint(log: &LogStore) -> bool {
     if log.free_segments.len() >= low_mark(log) {
         return false;
     }
-    let waits = |segment: &Segment| matches!(segment.state, SegmentState::Waiting(_));
-    let has_waiting = log.waiting_segments > 0 && log.segments.iter().any(waits);
-    has_waiting || log.checkpoint.headers.are_wanted()
+    debug_assert_eq!(log.passed_segments, passed_segments(log), "the count of segments passed");
+    log.waiting_segments > log.passed_segments || log.checkpoint.headers.are_wanted()
+}
+
+/// Segments that a checkpoint has passed and that wait for reads, counted one by one: each turn
+/// asks for them, and a read that hangs may hold one for long.
+fn passed_segments(log: &LogStore) -> usize {
+    log.segments.iter().filter(|segment| segment.state == SegmentState::Passed).count()
 }
 
 pub(super) fn wants_step(log: &LogStore) -> bool {

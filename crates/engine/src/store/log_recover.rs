@@ -674,11 +674,11 @@ impl LogStore {
             is_marked: false,
             state: SegmentState::Closed,
         });
-        let discard = config.segments.discard;
         let mut log = LogStore {
             segments: segments.collect(),
             slots: vec![Place::NONE; replayed.slots as usize],
             changes: Changes::new(replayed.slots),
+            freed: Freed::new(config.segments.discard),
             config,
             geometry,
             instance: parts.instance,
@@ -689,6 +689,7 @@ impl LogStore {
             moved: Map::default(),
             free_segments: Default::default(),
             waiting_segments: 0,
+            passed_segments: 0,
             segments_damaged: 0,
             blocks_live: 0,
             lifespans: Default::default(),
@@ -702,7 +703,6 @@ impl LogStore {
             forgets: Default::default(),
             reads: Default::default(),
             cleaning: Default::default(),
-            freed: Freed::new(discard),
             retiring: Retiring::new(&parts.trailer.retired, geometry.segment_count),
             checkpoint: Checkpoint::new(parts.trailer.seq, parts.area, recovered.bytes_scanned),
             events: Vec::new(),

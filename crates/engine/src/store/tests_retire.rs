@@ -349,10 +349,14 @@ fn reads_that_hang_repeat_no_checkpoint() {
         bench.settle(200);
         let checkpoints = bench.log.counters().checkpoints - before;
         assert!(checkpoints < 4, "seed {seed}: {checkpoints} checkpoints");
+        let waiting = bench.log.waiting_segments;
+        assert!(!held.is_empty() && bench.log.passed_segments >= held.len(), "seed {seed}");
         let free = bench.log.free_segments.len();
         let now = bench.io.now();
         held.iter().for_each(|index| bench.log.unpin(*index, now));
         assert_eq!(bench.log.free_segments.len(), free + held.len(), "seed {seed}");
+        let ended = (bench.log.waiting_segments, bench.log.passed_segments);
+        assert_eq!(ended, (waiting - held.len(), 0), "seed {seed}");
         assert_eq!(bench.churn(100), 0);
         bench.check();
     }
