@@ -5,14 +5,15 @@
 //! volume fares like one whose destaging fails: stores that wait for its blocks to leave end.
 //! Invariant: what it was given stays locked or dirty until it answers, so that a late write lands
 //! under every newer version, never over one.
-//! Cost: a flag per volume.
+//! Cost: a flag per volume; a pass over what is in flight where the host asks which requests wait.
 
 use crate::action::{Action, DestageFault, Event, OpId};
-use crate::cache::Cache;
-use crate::op::Task;
+use crate::cache::{BACKING, Cache};
+use crate::op::{DiscardPhase, Op, StorePhase, Task};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use layby_policy::Moment;
-use layby_types::{BlockIndex, BlockKey, ErrorKind, Nanos, VolumeId};
+use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, RequestId, VolumeId};
 
 /// Which places do not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +93,31 @@ impl Cache {
         })
     }
 
+    /// Requests that have work in flight, none of which these levels (a bit each) hold up: it is in
+    /// other levels, or in the backing store. One that may wait for a level is not among them, nor
+    /// is one of which nothing is in flight here.
+    #[must_use]
+    pub fn requests_beside(&self, levels: u8) -> BTreeSet<RequestId> {
+        let (mut beside, mut waiting) = (BTreeSet::new(), BTreeSet::new());
+        for (_, op) in self.ops.iter() {
+            let requests = match may_wait(op, levels) {
+                true => &mut waiting,
+                false => &mut beside,
+            };
+            match &op.task {
+                Task::Fetch(fetch) => requests.extend(fetch.readers.iter().map(|own| own.request)),
+                Task::Store(store) => requests.extend([store.request]),
+                Task::Discard(discard) => requests.extend([discard.request]),
+                Task::Flush(flush) => requests.extend([flush.request]),
+                Task::Evict(_) | Task::Destage(_) => {}
+            }
+            // They wait for what holds the block now.
+            requests.extend(op.queue.iter().map(|piece| piece.request));
+        }
+        beside.retain(|request| !waiting.contains(request));
+        beside
+    }
+
     /// Whether a read would wait for a stuck place behind the operation that holds its block;
     /// `None` where it reads beside it.
     fn is_joining_stuck(&self, op: OpId, at: StuckAt) -> Option<bool> {
@@ -111,6 +137,32 @@ impl Cache {
             _ => true,
         };
         Some(is_stuck)
+    }
+}
+
+/// Whether what an operation does now may take one of these levels. What waits for room, or for a
+/// record in the log, may wait for any.
+fn may_wait(op: &Op, levels: u8) -> bool {
+    let is_one = |level: LevelIndex| levels & (1 << level.0) != 0;
+    match &op.task {
+        Task::Fetch(fetch) => {
+            let place = fetch.promotion.as_ref().map(|promotion| promotion.level);
+            fetch.waits_for.is_some() || place.or(fetch.from).is_some_and(is_one)
+        }
+        Task::Store(store) => match store.phase {
+            StorePhase::Reading { from } => from.is_some_and(is_one),
+            StorePhase::Storing => store.level.is_some_and(is_one),
+            StorePhase::Waiting | StorePhase::Burying | StorePhase::Finding => true,
+        },
+        Task::Evict(evict) => is_one(evict.from.0) || is_one(evict.to.0),
+        Task::Destage(destage) => is_one(destage.level),
+        Task::Discard(discard) => {
+            !matches!(discard.phase, DiscardPhase::Zeroing | DiscardPhase::SyncingBacking)
+        }
+        Task::Flush(flush) => {
+            let mut places = flush.stored.iter().map(|(place, _)| *place);
+            places.any(|place| place != BACKING && is_one(LevelIndex(place as u8)))
+        }
     }
 }
 

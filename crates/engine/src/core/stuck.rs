@@ -23,7 +23,7 @@ use layby_cache::{Moment, StuckAt};
 use layby_types::pauses::Pauses;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, ErrorKind, Nanos, Operation, RequestId, VolumeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// How long a device or backing store may owe an end where nothing else is said, as the kernel's
@@ -86,9 +86,18 @@ impl Stuck {
 
     /// The silent levels, a bit each.
     fn levels_mask(&self) -> u8 {
-        let is_silent = |overdue: &Option<Overdue>| overdue.is_some_and(|o| o.is_silent);
-        let silent = self.levels.iter().enumerate().filter(|(_, overdue)| is_silent(overdue));
-        silent.fold(0, |mask, (level, _)| mask | 1 << level)
+        self.mask(|overdue| overdue.is_silent)
+    }
+
+    /// Levels that owe an end for too long, a bit each.
+    fn overdue_levels(&self) -> u8 {
+        self.mask(|_| true)
+    }
+
+    fn mask(&self, is_meant: impl Fn(&Overdue) -> bool) -> u8 {
+        let is_meant = |overdue: &Option<Overdue>| overdue.as_ref().is_some_and(&is_meant);
+        let meant = self.levels.iter().enumerate().filter(|(_, overdue)| is_meant(overdue));
+        meant.fold(0, |mask, (level, _)| mask | 1 << level)
     }
 
     /// What of that is overdue.
@@ -231,16 +240,21 @@ impl Core {
         }
     }
 
-    /// Answers requests that may have waited for a stuck place for as long as the limit.
+    /// Answers requests that may have waited for a stuck place for as long as the limit. What works
+    /// elsewhere, as in an object store, has another limit.
     fn time_out_old(&mut self) {
-        let is_level_stuck = self.stuck.levels.iter().any(Option::is_some);
-        let is_old = |entry: &super::Request| {
-            let may_wait = is_level_stuck || self.stuck.overdue(entry.volume).is_some();
-            may_wait
+        let levels = self.stuck.overdue_levels();
+        let beside = match levels {
+            0 => BTreeSet::new(),
+            levels => self.cache.requests_beside(levels),
+        };
+        let is_old = |(id, entry): (&RequestId, &super::Request)| {
+            let may_wait = levels != 0 && !beside.contains(id);
+            (may_wait || self.stuck.overdue(entry.volume).is_some())
                 && !matches!(entry.destination, Destination::TimedOut)
                 && self.now.since(entry.waits_since) >= self.stuck.limit
         };
-        let old = self.requests.iter().filter(|(_, entry)| is_old(entry));
+        let old = self.requests.iter().filter(|request| is_old(*request));
         let mut old: Vec<RequestId> = old.map(|(id, _)| *id).collect();
         old.sort_unstable();
         for id in old {

@@ -501,3 +501,36 @@ fn the_io_timeout_is_not_of_remote_homes() {
     world.home.end(0, Ok(()));
     assert_eq!(data(world.wait(hangs)), [9; BLOCK as usize]);
 }
+
+/// Goal: a level that is stuck ends no request that waits for an object store, a read or a write,
+/// and ends what waits for the level. Method: both hang in the store beside a trim, whose record
+/// the SSD level does not take, for ten limits; then the store answers, and the level.
+#[test]
+fn a_stuck_level_ends_no_request_of_a_store() {
+    let mut world = FarWorld::roomy(3);
+    world.home.state().bytes.fill(9);
+    let ssd = world.io.attach_disk("ssd").expect("it has one");
+    world.run(NEAR, call(Operation::Write, 0, BLOCK), 1).expect("a write");
+    let read = world.ask(FAR, call(Operation::Read, 0, BLOCK), 0);
+    let write = world.ask(FAR, call(Operation::Write, 4 * BLOCK, BLOCK), 7);
+    world.turns(20);
+    assert_eq!(world.home.state().asked.len(), 2, "both are with the store");
+    world.io.set_stuck(ssd, true);
+    let trim = world.ask(NEAR, call(Operation::Trim, 0, BLOCK), 0);
+    let end = world.io.now() + Nanos::from_secs(300);
+    while world.io.now() < end {
+        let latest = world.io.now() + Nanos::from_secs(1);
+        world.core.turn_by(&mut world.io, latest);
+        world.core.look_for_stuck(&mut world.io);
+    }
+    world.turns(1);
+    assert_eq!(world.core.snapshot().stuck[0].level, Some(2));
+    assert_eq!(world.wait(trim).err(), Some(ErrorKind::Retry), "it waits for the level");
+    let is_ended = [read, write].map(|request| world.finished.contains_key(&request));
+    assert_eq!(is_ended, [false; 2], "they wait for the store: {:?}", world.finished);
+    world.home.end_all();
+    assert_eq!(data(world.wait(read)), [9; BLOCK as usize]);
+    world.wait(write).expect("the store has it");
+    world.io.set_stuck(ssd, false);
+    world.turns(200);
+}
