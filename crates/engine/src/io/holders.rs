@@ -22,6 +22,18 @@ pub fn is_held_by_the_living(file: BorrowedFd<'_>) -> bool {
     holders(&locks, (device_of(file).as_deref(), about.st_ino)).any(is_living)
 }
 
+/// Whether a process that is gone holds a lock of the file, and none that goes on does. Where no
+/// lock is to be seen there is nothing to wait for.
+pub(super) fn is_held_by_the_gone(file: BorrowedFd<'_>) -> bool {
+    let (Ok(locks), Ok(about)) = (std::fs::read_to_string("/proc/locks"), rustix::fs::fstat(file))
+    else {
+        return false;
+    };
+    let device = device_of(file);
+    let all: Vec<u32> = holders(&locks, (device.as_deref(), about.st_ino)).collect();
+    !all.is_empty() && !all.into_iter().any(is_living)
+}
+
 /// The device of the file's mount, as `/proc/locks` writes it. What `stat` says is another number
 /// in file systems with several volumes.
 fn device_of(file: BorrowedFd<'_>) -> Option<String> {
@@ -121,11 +133,14 @@ mod tests {
         assert!(locked.expect("util-linux is there").success());
         drop(lock);
         let other = File::open(&path).expect("it is there");
+        assert!(is_held_by_the_gone(other.as_fd()));
         let attempt = || flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(attempt(), Err(Errno::WOULDBLOCK), "it is locked still");
         assert!(!is_held_by_the_living(other.as_fd()), "its process has ended");
         drop(kept);
+        assert!(!is_held_by_the_gone(other.as_fd()), "no process has it open any more");
         attempt().expect("no process has it open any more");
         assert!(is_held_by_the_living(other.as_fd()), "this process has it");
+        assert!(!is_held_by_the_gone(other.as_fd()), "this process has it");
     }
 }

@@ -7,6 +7,7 @@
 //! Cost: a handful of system calls per disk.
 //! Not for: sockets, or disks of a simulation.
 
+use super::holders::is_held_by_the_gone;
 use super::life::DiskHints;
 use super::{BUFFER_ALIGN, device_hints, is_held_by_the_living};
 use layby_types::ErrorKind;
@@ -269,10 +270,13 @@ fn open_locked(
     let step = if create { "create" } else { "open" };
     let open = |access| {
         let open = || rustix::fs::open(path, flags | access, Mode::RUSR | Mode::WUSR);
-        patiently(Errno::BUSY, open, || false, pause)
+        unclaimed(path, mode, open, pause)
     };
     let opened = open_as(mode, block_device, open);
-    let (file, mode) = opened.map_err(|errno| error_at(path, step, errno))?;
+    let (file, mode) = opened.map_err(|errno| {
+        let is_gone = errno == Errno::BUSY && is_claimed_by_the_gone(path);
+        OpenError { is_gone, ..error_at(path, step, errno) }
+    })?;
     if !mode.is_shared {
         let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         let is_gone = || mode.waits_for_gone && !is_held_by_the_living(file.as_fd());
@@ -282,6 +286,26 @@ fn open_locked(
         })?;
     }
     Ok((file, mode))
+}
+
+/// Opens a device that may be claimed: waited for like a lock, since the kernel keeps the claim of
+/// a killed process as long as its locks.
+fn unclaimed<T>(
+    path: &Path,
+    mode: OpenMode,
+    attempt: impl FnMut() -> Result<T, Errno>,
+    pause: impl Fn(),
+) -> Result<T, Errno> {
+    let is_gone = || mode.waits_for_gone && is_claimed_by_the_gone(path);
+    patiently(Errno::BUSY, attempt, is_gone, pause)
+}
+
+/// Whether a process that is gone has the device. A claim names no process, but a node's locks the
+/// device as well; a mounted one has no lock, and stays claimed.
+fn is_claimed_by_the_gone(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let seen = rustix::fs::open(path, flags, Mode::empty());
+    seen.is_ok_and(|seen| is_held_by_the_gone(seen.as_fd()))
 }
 
 /// Opens as the mode says. Some drivers refuse to open a write-protected device for writing: where
@@ -386,6 +410,42 @@ mod tests {
         }
         let denied = || Err::<(), _>(Errno::ACCESS);
         assert_eq!(patiently(Errno::AGAIN, denied, || true, || {}), Err(Errno::ACCESS));
+    }
+
+    /// Goal: a device that a process which is gone has claimed is waited for as long as its lock,
+    /// at a start alone; one that is claimed by a living process, or without a lock as by a mount,
+    /// no longer than before. Method: attempts that end well after so many beside a file whose lock
+    /// a program has left, one that this process has locked, and one without a lock; tries are
+    /// counted, and no time passes.
+    #[test]
+    fn a_claim_of_a_process_that_is_gone_is_waited_for() {
+        const LATE: u32 = LOCK_TRIES_MAX + 50;
+        let directory = tempfile::tempdir().unwrap();
+        let [gone, living, free] = ["gone", "living", "free"].map(|name| {
+            let path = directory.path().join(name);
+            (std::fs::File::create(&path).unwrap(), path)
+        });
+        let mut lock = std::process::Command::new("flock");
+        let locked = lock.args(["--nonblock", "0"]).stdin(gone.0.try_clone().unwrap()).status();
+        assert!(locked.unwrap().success());
+        drop(lock);
+        rustix::fs::flock(&living.0, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let waits = OpenMode { waits_for_gone: true, ..OpenMode::default() };
+        for (path, mode, tries) in [
+            (&gone.1, waits, LATE + 1),
+            (&gone.1, OpenMode::default(), LOCK_TRIES_MAX + 1),
+            (&living.1, waits, LOCK_TRIES_MAX + 1),
+            (&free.1, waits, LOCK_TRIES_MAX + 1),
+        ] {
+            let mut tried = 0;
+            let attempt = || {
+                tried += 1;
+                if tried > LATE { Ok(()) } else { Err(Errno::BUSY) }
+            };
+            let ended = unclaimed(path, mode, attempt, || {});
+            assert_eq!((tried, ended.is_ok()), (tries, tries > LATE), "{path:?}, {mode:?}");
+        }
+        assert!(is_claimed_by_the_gone(&gone.1) && !is_claimed_by_the_gone(&living.1));
     }
 
     /// Goal: creation reserves room, keeps an existing file, and locks out a second opener.

@@ -185,6 +185,14 @@ impl StartError {
             StartError::HomeShort { .. } | StartError::Spec(_) => ErrorKind::Invalid,
         }
     }
+
+    /// Whether a file or device is locked by a process that is gone.
+    fn is_of_the_gone(&self) -> bool {
+        match self {
+            StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.is_gone,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for StartError {
@@ -389,8 +397,7 @@ fn open_parts(
     for volume in &plan.volumes {
         let may_be_absent = !is_strict && may_be_absent(&volume.backing);
         let opened = open_home(io, volume, waits_for_gone);
-        let is_locked = opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry);
-        waits_for_gone &= !is_locked;
+        waits_for_gone &= !opened.as_ref().is_err_and(StartError::is_of_the_gone);
         homes.push(match opened {
             Ok(home) if may_be_absent => home,
             // One that recovery cannot write to ends the start.

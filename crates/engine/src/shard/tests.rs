@@ -267,6 +267,38 @@ fn reply(length: u64) -> u64 {
     MESSAGE_BYTES as u64 + length
 }
 
+/// Goal: of backing stores that are locked, those of a process that is gone are waited for once,
+/// and one that a living process has costs none of the others its wait. Method: starts with each
+/// order of three stores, locked by one kind of process or the other; what each attempt would wait
+/// for.
+#[test]
+fn a_lock_of_the_living_ends_no_wait_for_the_gone() {
+    for (locks, waits) in [
+        ([Some(false), Some(true), Some(true)], [true, true, false]),
+        ([None, Some(false), Some(true)], [true, true, true]),
+        ([Some(true), Some(true), None], [true, false, false]),
+    ] {
+        let mut io = SimIo::new(1);
+        let volumes = [BEST, ONE, OTHER].map(|id| {
+            io.add_disk(&id.0.to_string(), LENGTH);
+            let path = PathBuf::from(id.0.to_string());
+            volume(id, BackingPlan::File { path, create: false })
+        });
+        let (host, (_commands, receiver)) = (SimHost::new(io), channel::<Command<Plain>>());
+        for (id, lock) in [BEST, ONE, OTHER].iter().zip(locks) {
+            host.set_lock(&id.0.to_string(), lock);
+        }
+        let plan = plan(volumes.into(), ScheduleLimits::DEFAULT);
+        let plan = ShardPlan { is_new: false, ..plan };
+        let started = Shard::start(host.clone(), &plan, 1, receiver, Box::new(|_| ()));
+        let (_, report) = started.expect("it serves without them");
+        assert_eq!(report.absent.len(), locks.iter().flatten().count(), "{locks:?}");
+        let attempts = host.take_attempts();
+        let waited: Vec<bool> = attempts.iter().map(|(_, waits)| *waits).collect();
+        assert_eq!(waited, waits, "{locks:?}: {attempts:?}");
+    }
+}
+
 /// Goal: requests that wait for a backing store that hangs, as many as one rank may have in flight,
 /// delay those of another volume of the rank for a moment, and no more; also finished replies are
 /// sent. Method: reads of a stuck disk beside an idle client of the best rank, reads of another

@@ -13,6 +13,7 @@ use crate::io::{
 use layby_types::{ErrorKind, Nanos};
 use rustix::io::Errno;
 use std::cell::{RefCell, RefMut};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -22,6 +23,16 @@ use std::rc::Rc;
 pub struct SimHost {
     io: Rc<RefCell<SimIo>>,
     names: Rc<[String]>,
+    locks: Rc<RefCell<Locks>>,
+}
+
+/// Disks that are locked by other processes, and what was tried of them.
+#[derive(Default)]
+struct Locks {
+    /// By name: whether the process is gone.
+    locked: HashMap<String, bool>,
+    /// Each attempt, and whether it would have waited for a process that is gone.
+    attempts: Vec<(String, bool)>,
 }
 
 impl SimHost {
@@ -29,7 +40,23 @@ impl SimHost {
     #[must_use]
     pub fn new(io: SimIo) -> Self {
         let names = io.names.clone().into();
-        SimHost { io: Rc::new(RefCell::new(io)), names }
+        SimHost { io: Rc::new(RefCell::new(io)), names, locks: Rc::default() }
+    }
+
+    /// From now on a disk is locked by a process that is gone, by one that goes on, or by none.
+    pub fn set_lock(&self, name: &str, is_gone: Option<bool>) {
+        let locked = &mut self.locks.borrow_mut().locked;
+        match is_gone {
+            Some(is_gone) => locked.insert(name.to_owned(), is_gone),
+            None => locked.remove(name),
+        };
+    }
+
+    /// Attempts to open disks since the last call, and whether each would have waited for a process
+    /// that is gone.
+    #[must_use]
+    pub fn take_attempts(&self) -> Vec<(String, bool)> {
+        std::mem::take(&mut self.locks.borrow_mut().attempts)
     }
 
     /// The machine, for the test's side; not to be held while the node takes a turn.
@@ -106,7 +133,15 @@ impl Host for SimHost {
         self.io.borrow().waker()
     }
 
-    fn open_disk(&mut self, path: &Path, _: OpenMode) -> Result<Opened, OpenError> {
+    fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
+        let name = path.to_string_lossy().into_owned();
+        let mut locks = self.locks.borrow_mut();
+        locks.attempts.push((name.clone(), mode.waits_for_gone));
+        if let Some(is_gone) = locks.locked.get(&name).copied() {
+            let (kind, errno) = (ErrorKind::Retry, Errno::AGAIN.raw_os_error());
+            return Err(OpenError { kind, path: path.to_owned(), step: "lock", errno, is_gone });
+        }
+        drop(locks);
         let disk = self.machine().attach_disk(&path.to_string_lossy());
         let (path, step) = (path.to_owned(), "find");
         let errno = Errno::NOENT.raw_os_error();
