@@ -386,6 +386,40 @@ fn big_sends_arrive_in_order() {
     }
 }
 
+/// Goal: how much of a send its peer has not taken gets fewer as the peer takes bytes, also within
+/// one send, and is nothing once all is taken. Method: a send that is larger than what the kernel
+/// holds, to a peer that takes a part of it, and then the rest.
+#[test]
+fn what_a_peer_has_not_taken_gets_fewer() {
+    for choice in HOSTS {
+        let (mut io, _, socket, mut peer) = host_with_socket(choice);
+        const BYTES: usize = 4 << 20;
+        assert_eq!(io.untaken(socket), 0);
+        let buffer = io.buffer(BYTES);
+        io.submit(Token(1), IoOperation::Send { socket, buffer, start: 0, end: BYTES });
+        let mut done = Vec::new();
+        io.wait(Nanos::ZERO, &mut done);
+        let before = io.untaken(socket);
+        assert!(before > BYTES as u64 / 2, "{choice:?}: {before}");
+        peer.read_exact(&mut vec![0; 64 << 10]).unwrap();
+        // The kernel tells of what it was given since when it is waited for.
+        let gets_fewer = (0..1000).any(|_| {
+            io.wait(io.now() + Nanos::from_millis(1), &mut done);
+            io.untaken(socket) < before
+        });
+        assert!(done.is_empty() && gets_fewer, "{choice:?}: {before} of {BYTES}");
+        let thread = std::thread::spawn(move || {
+            peer.read_exact(&mut vec![0; BYTES - (64 << 10)]).unwrap();
+            peer
+        });
+        while done.is_empty() {
+            io.wait(Nanos::NEVER, &mut done);
+        }
+        let _peer = thread.join().unwrap();
+        assert_eq!(io.untaken(socket), 0, "{choice:?}");
+    }
+}
+
 /// Goal: a peer that is gone fails a send and raises no signal; closing ends what is pending, and
 /// the id may be used again. Method: drops the peer; closes with a receive and blocked sends.
 #[test]

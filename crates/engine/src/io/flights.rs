@@ -50,6 +50,14 @@ impl Flight {
         }
     }
 
+    /// Bytes of a send that the kernel was not given yet.
+    pub(super) fn unsent(&self) -> u64 {
+        match &self.operation {
+            IoOperation::Send { start, end, .. } => (end - start - self.moved) as u64,
+            _ => 0,
+        }
+    }
+
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {
         let is_sync_failed = self.is_syncing && result.is_err();
         IoDone { is_sync_failed, ..IoDone::new(self.token, result, self.operation.into_buffer()) }
@@ -73,6 +81,10 @@ impl Flights {
         let slot = u32::try_from(self.slots.len()).expect("memory ends long before");
         self.slots.push(Some(flight));
         slot
+    }
+
+    pub(super) fn get(&self, slot: u32) -> &Flight {
+        self.slots[slot as usize].as_ref().expect("the kernel ends an operation once")
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut Flight {

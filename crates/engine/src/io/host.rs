@@ -197,6 +197,10 @@ impl Io for HostIo {
         either!(self, io => io.has_peer_left(socket))
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        either!(self, io => io.untaken(socket))
+    }
+
     fn peer(&self, socket: SocketId) -> Option<Peer> {
         either!(self, io => io.peer(socket))
     }

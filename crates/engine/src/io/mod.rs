@@ -292,7 +292,14 @@ pub trait Io {
         let _ = socket;
         false
     }
-    /// The same for other threads to ask; none where only this one can tell.
+    /// Bytes of the sends in flight on a socket that its peer has not taken: what the kernel was
+    /// not given, and what it still holds. They get fewer as long as the peer takes any.
+    fn untaken(&self, socket: SocketId) -> u64 {
+        let _ = socket;
+        0
+    }
+    /// The client's side of a socket, for other threads to ask whether it is there; none where only
+    /// this one can tell.
     fn peer(&self, socket: SocketId) -> Option<Peer> {
         let _ = socket;
         None

@@ -274,6 +274,12 @@ impl Io for PoolIo {
         super::peer::has_hung_up(&entry.file)
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        let flights = entry.sends.iter().map(Flight::unsent);
+        flights.sum::<u64>() + super::peer::unacknowledged(&entry.file)
+    }
+
     fn peer(&self, socket: SocketId) -> Option<Peer> {
         let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
         Some(Peer::new(Arc::clone(&entry.file)))

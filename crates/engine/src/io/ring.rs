@@ -593,6 +593,12 @@ impl Io for RingIo {
         super::peer::has_hung_up(&entry.file)
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        let flights = entry.sends.iter().map(|slot| self.flights.get(*slot).unsent());
+        flights.sum::<u64>() + super::peer::unacknowledged(&entry.file)
+    }
+
     fn peer(&self, socket: SocketId) -> Option<Peer> {
         let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
         Some(Peer::new(Arc::clone(&entry.file)))

@@ -382,6 +382,10 @@ impl<H: Io> Io for Scheduled<H> {
         self.inner.has_peer_left(socket)
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        self.inner.untaken(socket)
+    }
+
     fn peer(&self, socket: SocketId) -> Option<Peer> {
         self.inner.peer(socket)
     }

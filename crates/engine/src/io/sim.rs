@@ -727,6 +727,14 @@ impl Io for SimIo {
         self.sockets[socket.0 as usize].has_ended()
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        let unsent = self.flights.iter().map(|flight| match &flight.operation {
+            IoOperation::Send { socket: its, start, end, .. } if *its == socket => end - start,
+            _ => 0,
+        });
+        unsent.sum::<usize>() as u64 + self.sockets[socket.0 as usize].untaken()
+    }
+
     fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
         let mut disk = self.disk(disk);
         if disk.is_gone || disk.mapped {

@@ -375,6 +375,10 @@ impl<I: Io> Io for VolatileIo<I> {
         self.inner.has_peer_left(socket)
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        self.inner.untaken(socket)
+    }
+
     fn peer(&self, socket: SocketId) -> Option<Peer> {
         self.inner.peer(socket)
     }

@@ -94,6 +94,8 @@ pub(super) struct Client<S> {
     send_end: usize,
     send_held: usize,
     sent: usize,
+    /// What its peer had not taken of it at the last look.
+    untaken: u64,
     /// A buffer of which a part was sent: from where on it was not, and its end.
     unsent: Option<(Buffer, usize, usize)>,
     /// Of the buffer that is being sent, or was in part, bytes for which no room was asked.
@@ -158,6 +160,7 @@ impl<S: Session> Client<S> {
             send_end: 0,
             send_held: 0,
             sent: 0,
+            untaken: 0,
             unsent: None,
             short_sending: 0,
             has_closed: false,

@@ -73,7 +73,7 @@ pub(super) struct Holder {
     pub(super) is_waiting: bool,
     /// Bytes of its requests in flight at most (one more request may start).
     pub(super) inflight_bytes_max: u64,
-    /// When its peer last moved bytes, or got its turn to.
+    /// When its peer last moved bytes, as far as that was looked at, or got its turn to.
     pub(super) moved_at: Nanos,
 }
 

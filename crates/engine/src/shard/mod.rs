@@ -260,6 +260,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         let Some(then) = self.memory.stalled_since(self.io.now()) else { return };
+        self.clients.iter_mut().flatten().for_each(|client| client.look_at_send(&self.io));
         let stalled = |client: &&mut Client<S>| !client.is_dead() && client.is_stalled(then);
         for client in self.clients.iter_mut().flatten().filter(stalled) {
             client.cut(&mut self.io, &mut self.core);

@@ -200,6 +200,15 @@ impl Bench {
     }
 
     fn with(seed: u64, schedule: ScheduleLimits) -> Bench {
+        let notices = Box::new(|notice| panic!("{notice:?}"));
+        Bench::with_memory(seed, (schedule, ClientMemory::DEFAULT), notices)
+    }
+
+    fn with_memory(
+        seed: u64,
+        (schedule, client_memory): (ScheduleLimits, ClientMemory),
+        notices: NoticeSink,
+    ) -> Bench {
         let volumes = [BEST, ONE, OTHER].map(|id| {
             let path = PathBuf::from(id.0.to_string());
             volume(id, BackingPlan::File { path, create: false })
@@ -209,8 +218,7 @@ impl Bench {
             io.add_disk(&id.0.to_string(), LENGTH);
         }
         let (host, (commands, receiver)) = (SimHost::new(io), channel());
-        let plan = plan(volumes.into(), schedule);
-        let notices = Box::new(|notice| panic!("{notice:?}"));
+        let plan = ShardPlan { client_memory, ..plan(volumes.into(), schedule) };
         let started = Shard::start(host.clone(), &plan, seed, receiver, notices);
         let (shard, _) = started.expect("sound disks");
         Bench { host, shard, clients: 0, _commands: commands }
@@ -416,5 +424,49 @@ fn what_came_before_a_sealed_end_is_done() {
         }
         assert!(bench.host.machine().is_closed(client), "replay with SEED={seed}");
         assert_eq!(bench.shard.inflight(), 0);
+    }
+}
+
+/// Goal: a client on a slow link keeps its connection while others wait for the memory that it
+/// holds, however long one send of its reply takes, and gets all of it; one that takes nothing is
+/// cut off after half a minute. Method: a reply of four sends, taken at 20 KiB a second, or not at
+/// all, beside a client that waits; virtual time.
+#[test]
+fn a_slow_link_is_no_stalled_one() {
+    const PER_SECOND: usize = 20 << 10;
+    for (seed, is_slow) in (0..6).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let memory = ClientMemory { bytes_max: 4 * MIB, ..ClientMemory::DEFAULT };
+        let limits = (ScheduleLimits::DEFAULT, memory);
+        let mut bench = Bench::with_memory(seed, limits, Box::new(|_| ()));
+        let [slow, other] = [ONE, OTHER].map(|volume| bench.enter(volume));
+        bench.put(slow, &read(0, 4 * MIB));
+        for _ in 0..200 {
+            assert!(bench.shard.turn(), "nothing stops it");
+        }
+        bench.put(other, &read(0, MIB));
+        let (begun, mut left) = (bench.host.now(), reply(4 * MIB));
+        let mut last = begun;
+        while left > MIB && bench.host.now().since(begun) < Nanos::from_secs(300) {
+            assert!(bench.shard.turn(), "nothing stops it");
+            let now = bench.host.now();
+            let seconds = now.since(last).as_secs_f64();
+            if is_slow && seconds >= 1.0 {
+                let most = (PER_SECOND as f64 * seconds) as usize;
+                left -= bench.host.machine().take(slow, most).len() as u64;
+                last = now;
+            }
+            if bench.host.machine().is_closed(slow) {
+                break;
+            }
+        }
+        let seconds = bench.host.now().since(begun).as_secs_f64();
+        let is_closed = bench.host.machine().is_closed(slow);
+        assert_eq!(is_closed, !is_slow, "after {seconds} s; replay with SEED={seed}");
+        match is_slow {
+            true => drop(bench.receive(slow, left)),
+            // The clock has just begun, and is looked at from its thirtieth second on.
+            false => assert!((30.0..62.0).contains(&seconds), "{seconds} s; SEED={seed}"),
+        }
+        bench.receive(other, reply(MIB));
     }
 }

@@ -95,6 +95,10 @@ impl Io for SimHost {
         self.machine().has_peer_left(socket)
     }
 
+    fn untaken(&self, socket: SocketId) -> u64 {
+        self.io.borrow().untaken(socket)
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         self.machine().wait(deadline, done);
     }

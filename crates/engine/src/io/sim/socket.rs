@@ -60,6 +60,11 @@ impl SimSocket {
         self.is_ended || self.is_reset
     }
 
+    /// Bytes that the test's side has not taken yet.
+    pub(super) fn untaken(&self) -> u64 {
+        self.outbound.len() as u64
+    }
+
     pub(super) fn may_send(&self) -> bool {
         let is_over = self.is_deaf || self.is_reset || self.is_closed;
         is_over || self.outbound.len() < WINDOW_BYTES

@@ -8,7 +8,8 @@ use crate::io::{Buffer, Io, IoOperation, Token};
 use crate::shard::pass::Pass;
 use layby_types::Session;
 
-/// Bytes of one send at most: a client that takes so few of them in minutes takes none.
+/// Bytes of one send at most. A slow link takes minutes for them: whether it moves any is looked at
+/// within a send, see [`Client::look_at_send`].
 const SEND_BYTES_MAX: usize = 1 << 20;
 
 impl<S: Session> Client<S> {
@@ -65,6 +66,17 @@ impl<S: Session> Client<S> {
         buffer.copy_from_slice(&wire);
         self.unsent = Some((buffer, 0, wire.len()));
         Ok(())
+    }
+
+    /// Whether the peer has taken some of a send since the last look counts as its moving bytes.
+    pub(in crate::shard) fn look_at_send(&mut self, io: &dyn Io) {
+        if !self.is_sending || self.is_dead {
+            return;
+        }
+        let untaken = io.untaken(self.socket);
+        if std::mem::replace(&mut self.untaken, untaken) != untaken {
+            self.begin_peers_turn(io.now());
+        }
     }
 
     /// Takes the end of a send.
