@@ -56,8 +56,10 @@ pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 /// See the module's header. A thread of its own [runs](start_shard) it on a real host; who
 /// simulates a host [starts](Shard::start) it there and takes its turns one by one.
 pub struct Shard<S, H> {
-    io: Scheduled<H>,
+    // Field order is drop order: what remote backing stores have begun ends before the ring lets
+    // the lock of the node's directory go. What the ring has in flight names no memory of the core.
     core: Core,
+    io: Scheduled<H>,
     gate: Gate,
     memory: Memory,
     ready: ReadyQueue,

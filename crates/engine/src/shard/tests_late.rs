@@ -3,13 +3,17 @@
 use super::*;
 use crate::backing::RemoteBacking;
 use crate::control::{BackingPlan, OpenRemote, VolumePlan};
-use crate::io::{Buffer, SimHost, SimIo, Waker};
+use crate::io::{ARENA_BYTES_DEFAULT, Buffer, HostIo, IoChoice, SimHost, SimIo, Waker};
 use layby_cache::schedule::ScheduleLimits;
 use layby_cache::{LEVELS_MAX, Share, VolumeSpec};
 use layby_types::{
     Backing, BackingDone, BackingOperation, Call, ClassId, Extent, Parsed, SessionError,
 };
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::ops::Range;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -51,6 +55,32 @@ impl Session for NoSession {
 #[derive(Clone, Debug, Default)]
 struct Store {
     is_taken: Arc<AtomicBool>,
+    at_end: Option<Arc<AtEnd>>,
+}
+
+/// A locked file, and whether it was locked when a backing store had ended.
+#[derive(Debug)]
+struct AtEnd {
+    path: PathBuf,
+    was_locked: AtomicBool,
+}
+
+impl AtEnd {
+    fn is_locked(&self) -> bool {
+        let file = std::fs::File::open(&self.path).expect("the test's own file");
+        flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    }
+}
+
+/// The store as a shard has opened it.
+struct Opened(Store);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(at_end) = &self.0.at_end {
+            at_end.was_locked.store(at_end.is_locked(), Ordering::Relaxed);
+        }
+    }
 }
 
 impl OpenRemote for Store {
@@ -59,11 +89,11 @@ impl OpenRemote for Store {
     }
 
     fn open(&self, _: Waker) -> Result<RemoteBacking, CommandError> {
-        Ok(Box::new(self.clone()))
+        Ok(Box::new(Opened(self.clone())))
     }
 }
 
-impl Backing<Buffer> for Store {
+impl Backing<Buffer> for Opened {
     fn submit(&mut self, _: u64, _: BackingOperation<Buffer>) {}
 
     fn poll(&mut self) -> Option<BackingDone<Buffer>> {
@@ -83,7 +113,7 @@ impl Backing<Buffer> for Store {
     }
 
     fn is_closed(&self) -> bool {
-        self.is_taken.load(Ordering::Relaxed)
+        self.0.is_taken.load(Ordering::Relaxed)
     }
 
     fn stop_waiting(&mut self) {}
@@ -134,4 +164,25 @@ fn an_answer_that_comes_late_in_a_turn_is_not_slept_on() {
     assert!(vain == 0 && slept < Nanos::from_millis(1), "it sleeps: {vain}, {slept:?}");
     assert!(shard.turn());
     assert_eq!(shrunk.try_recv(), Ok(Err(ErrorKind::Closed)));
+}
+
+/// Goal: what a remote backing store has begun ends before a shard's ring lets the lock of the
+/// node's directory go. Method: a file whose lock the ring alone keeps, where the kernel has one; a
+/// store that sees at its end whether the file is locked.
+#[test]
+fn a_backing_store_ends_before_the_lock_goes() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("lock");
+    let file = std::fs::File::create(&path).expect("a writable directory");
+    flock(&file, FlockOperation::NonBlockingLockExclusive).expect("no other process has it");
+    let (mut io, ..) = HostIo::start(IoChoice::Auto, ARENA_BYTES_DEFAULT).expect("some I/O");
+    io.keep(file.as_fd());
+    drop(file);
+    let at_end = Arc::new(AtEnd { path, was_locked: AtomicBool::new(false) });
+    let is_kept = at_end.is_locked();
+    let store = Store { at_end: Some(Arc::clone(&at_end)), ..Store::default() };
+    let (_commands, receiver) = channel::<Command<NoSession>>();
+    let started = Shard::start(io, &plan(&store), 1, receiver, Box::new(|_| ()));
+    drop(started.expect("it starts"));
+    assert_eq!(at_end.was_locked.load(Ordering::Relaxed), is_kept, "it was locked: {is_kept}");
 }
