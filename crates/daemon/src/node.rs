@@ -29,7 +29,7 @@ use crate::recovery::{absences, lost_lines, recovery_line, unknown_lines};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
-use crate::threads::Watchers;
+use crate::threads::{Watchers, all_ended};
 use crate::tls_files::{TlsFiles, tls_of};
 pub use crate::url_file::CONTROL_URL_FILE_NAME;
 use crate::url_file::UrlFile;
@@ -302,6 +302,7 @@ impl Node {
             Err(report) => {
                 // Stopping a fresh node can only repeat what the report says already.
                 drop(control.stop().await);
+                all_ended(ended).await;
                 Err(report)
             }
         }
@@ -411,6 +412,7 @@ impl Node {
         }
         drop(url);
         let stopped = control.stop().await;
+        all_ended(ended).await;
         control.close_doors();
         if let Some(connections) = Arc::into_inner(connections) {
             connections.end().await;
@@ -467,7 +469,7 @@ async fn launch(
         let names: Vec<Name> = view.layout.levels.iter().map(|level| level.name.clone()).collect();
         let reports: Vec<_> = started.iter().map(|shard| &shard.report).collect();
         if let Err(cause) = known.learn(&config.dir, &names, &reports) {
-            tracing::warn!(cause, "cannot write down how far levels have come");
+            tracing::warn!(%cause, "cannot write down how far levels have come");
         }
         Ok((started, watchers, view, wanted))
     });

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// What to do where the system grants no thread.
@@ -93,6 +94,19 @@ fn trial(
 
 fn own_threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+/// How long a stop waits for the threads of shards that have answered it: one that hangs must not
+/// keep the process.
+const ENDS_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until the threads of all shards have ended, whose stores and disks end with them: a shard
+/// answers a stop before that.
+pub(crate) async fn all_ended(mut ended: mpsc::UnboundedReceiver<usize>) {
+    let all = async { while ended.recv().await.is_some() {} };
+    if tokio::time::timeout(ENDS_PATIENCE, all).await.is_err() {
+        tracing::warn!("shards have stopped, and their threads have not ended yet");
+    }
 }
 
 /// Threads that wait for the ends of shards.

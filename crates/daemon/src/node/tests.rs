@@ -4,6 +4,8 @@ use super::*;
 use crate::config::Overrides;
 use crate::control::tests::MockShard;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
 /// Starts mock shards; the one called `fails` refuses.
@@ -82,6 +84,61 @@ async fn node_lives_and_stops() {
     let again = MockStarter::default();
     start(&dir, &again).await.expect("the second life").run(async {}).await.expect("stops");
     assert!(again.requests.lock().expect("not poisoned").iter().all(|r| !r.is_new));
+}
+
+/// Starts mock shards whose threads go on after they have stopped, until they are let go.
+struct LateStarter {
+    mocks: MockStarter,
+    /// One for each shard; its thread goes on until the sender is gone.
+    held: Mutex<Vec<Receiver<()>>>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl ShardStarter for LateStarter {
+    fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
+        let started = self.mocks.start(request)?;
+        let held = self.held.lock().expect("not poisoned").pop().expect("one for each");
+        let ended = Arc::clone(&self.ended);
+        let thread = std::thread::spawn(move || {
+            started.thread.join().expect("a mock does not panic");
+            // It ends with the sender.
+            let _ = held.recv();
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+        Ok(StartedShard { thread, ..started })
+    }
+}
+
+/// Goal: a node has ended only when its shards' threads have, which end what they had begun after
+/// they have answered the stop. Method: shards whose threads are held then; the node is given time
+/// by threads of the runtime that begin and end, and then they are let go.
+#[tokio::test]
+async fn a_node_ends_after_its_shards() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let (mocks, ended) = (MockStarter::default(), Arc::new(AtomicUsize::new(0)));
+    let (holds, held): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<()>()).unzip();
+    let (held, counted) = (Mutex::new(held), Arc::clone(&ended));
+    let starter = LateStarter { mocks: mocks.clone(), held, ended: counted };
+    let node = Node::start(config(&dir, ""), Arc::new(starter)).await.expect("nothing is missing");
+    let mut running = Box::pin(node.run(async {}));
+    let time = async {
+        let all_stopped = || {
+            let shards = mocks.shards.lock().expect("not poisoned");
+            shards.iter().all(|shard| shard.state().stopped)
+        };
+        while !all_stopped() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..500 {
+            tokio::task::spawn_blocking(|| ()).await.expect("it does nothing");
+        }
+    };
+    tokio::select! {
+        _ = &mut running => panic!("it ends before the threads of its shards"),
+        () = time => drop(holds),
+    }
+    running.await.expect("they stop");
+    assert_eq!(ended.load(Ordering::SeqCst), 2);
 }
 
 /// Goal: a node that changed nothing writes nothing, so that it starts on a full disk too.
