@@ -14,7 +14,7 @@
 
 use crate::checked::Checked;
 use crate::config::{Name, read_small};
-use crate::error::Report;
+use crate::error::{Report, ReportKind};
 use crate::node::ShardRequest;
 use crate::replace::replace_within;
 use layby_cloud::Opening;
@@ -23,9 +23,10 @@ use layby_engine::store::Reached;
 use layby_types::Seq;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The file within the node's directory.
@@ -124,17 +125,61 @@ impl Content {
     }
 
     /// Changes what the file says. May take long.
-    fn change(dir: &Path, change: impl FnOnce(&mut Content)) -> Result<(), String> {
+    fn change(dir: &Path, change: impl FnOnce(&mut Content)) -> Result<(), Unchanged> {
         let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = || dir.join(REACHED_FILE_NAME);
         // What cannot be read now may be read later: it is not replaced by less.
-        let before = Content::load(dir).map_err(|cause| cause.to_string())?;
+        let before = Content::load(dir).map_err(|cause| Unchanged::Unread(path(), cause))?;
         let mut after = before.clone();
         change(&mut after);
         if after == before {
             return Ok(());
         }
         replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &after.bytes())
-            .map_err(|cause| cause.to_string())
+            .map_err(|cause| Unchanged::Unwritten(path(), cause))
+    }
+}
+
+/// Why the file says what it said.
+#[derive(Debug)]
+pub(crate) enum Unchanged {
+    /// What it says cannot be read now.
+    Unread(PathBuf, std::io::Error),
+    /// It cannot be replaced.
+    Unwritten(PathBuf, std::io::Error),
+}
+
+impl Unchanged {
+    /// By remedy.
+    pub(crate) fn kind(&self) -> ReportKind {
+        let (Unchanged::Unread(_, cause) | Unchanged::Unwritten(_, cause)) = self;
+        cause.into()
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Unchanged::Unread(path, _) => format!(
+                "correct what the cause names, and try again; where `{}` stays unreadable, move it \
+                 away: the node makes a new one, by which older copies of levels, and of journals \
+                 and maps, are not known until the next start",
+                path.display()
+            ),
+            Unchanged::Unwritten(..) => "look at the node's directory and its disk".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Unchanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unchanged::Unread(path, cause) => {
+                write!(f, "cannot read `{}`, which must not be replaced: {cause}", path.display())
+            }
+            Unchanged::Unwritten(path, cause) => {
+                write!(f, "cannot write `{}`: {cause}", path.display())
+            }
+        }
     }
 }
 
@@ -159,8 +204,12 @@ pub(crate) fn opening_reached(dir: &Path, local: u32) -> Option<Opening> {
 /// to be made anew. May take long.
 ///
 /// # Errors
-/// The disk's, as text: what the file said before stands.
-pub(crate) fn set_opening(dir: &Path, local: u32, opening: Option<Opening>) -> Result<(), String> {
+/// [`Unchanged`]: what the file said before stands.
+pub(crate) fn set_opening(
+    dir: &Path,
+    local: u32,
+    opening: Option<Opening>,
+) -> Result<(), Unchanged> {
     Content::change(dir, |content| {
         match opening {
             Some(Opening { instance, count: opening }) => {
@@ -219,13 +268,13 @@ impl LevelsReached {
     /// Takes over what the shards found, in their order, and writes it down. May take long.
     ///
     /// # Errors
-    /// The disk's, as text: what the file said before stands, which refuses less.
+    /// [`Unchanged`]: what the file said before stands, which refuses less.
     pub(crate) fn learn(
         mut self,
         dir: &Path,
         names: &[Name],
         reports: &[&StartReport],
-    ) -> Result<(), String> {
+    ) -> Result<(), Unchanged> {
         for (shard, report) in (0..).zip(reports) {
             for (level, reached) in &report.reached {
                 let part = Part { instance: reached.instance, seq: reached.seq.0 };

@@ -11,7 +11,7 @@
 use super::CloudHomes;
 use crate::catalog::VolumeRecord;
 use crate::error::{Report, ReportKind};
-use crate::reached::{opening_reached, set_opening};
+use crate::reached::{Unchanged, opening_reached, set_opening};
 use layby_cloud::{Opening, is_unmade, open_regular, opening_of};
 use std::io::Read as _;
 use std::path::Path;
@@ -73,10 +73,10 @@ impl CloudHomes {
     ) -> Result<(), Report> {
         if is_unmade(&self.paths(record)) {
             self.forget_opening(record).map_err(|cause| {
-                Report::new(ReportKind::Failure, error)
-                    .cause(format!("cannot write `reached.json`: {cause}"))
+                Report::new(cause.kind(), error)
+                    .cause(cause.to_string())
                     .state("nothing was changed, neither here nor in the store")
-                    .hint("look at the node's directory and its disk")
+                    .hint(cause.hint())
             })?;
         }
         make()
@@ -88,7 +88,10 @@ impl CloudHomes {
         let opening = opening_in(&self.paths(record).map);
         let kept = opening.map_or_else(
             || Err("the map file cannot be read".to_owned()),
-            |opening| set_opening(&self.dir, record.local_number(), Some(opening)),
+            |opening| {
+                let kept = set_opening(&self.dir, record.local_number(), Some(opening));
+                kept.map_err(|cause| cause.to_string())
+            },
         );
         if let Err(cause) = kept {
             let volume = record.path.display();
@@ -97,7 +100,7 @@ impl CloudHomes {
     }
 
     /// A record's journal and map go, or are to be made anew.
-    pub(super) fn forget_opening(&self, record: &VolumeRecord) -> Result<(), String> {
+    pub(super) fn forget_opening(&self, record: &VolumeRecord) -> Result<(), Unchanged> {
         set_opening(&self.dir, record.local_number(), None)
     }
 }
@@ -204,5 +207,25 @@ pub(super) mod tests {
         let known = opening_reached(&far.homes.dir, far.record.local_number());
         assert!(known.is_some_and(|known| known.instance != old.instance), "{known:?}");
         far.open().expect("they are its own");
+    }
+    /// Goal: where `reached.json` cannot be read, a new volume is refused with what is wrong and
+    /// what to do, changes nothing, and is made once that was done. Method: a link that names
+    /// itself in the file's place, then what the hint says.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_unreadable_file_is_said_to_be_so() {
+        let far = Far::new();
+        let path = far.homes.dir.join(crate::reached::REACHED_FILE_NAME);
+        std::os::unix::fs::symlink(&path, &path).expect("a link");
+        let record = VolumeRecord { phase: VolumePhase::Creating, ..far.record.clone() };
+        let far = Far { record, ..far };
+        let refused = far.open().expect_err("what is known of others cannot be read");
+        let (cause, hint) = (&refused.cause, &refused.hint);
+        assert!(cause.contains("cannot read `") && !cause.contains("cannot write"), "{refused}");
+        assert!(cause.contains("symbolic links"), "the system's own words: {refused}");
+        assert!(refused.state.contains("nothing was changed"), "{refused}");
+        assert!(hint.contains(&path.display().to_string()) && hint.contains("move"), "{refused}");
+        assert!(is_unmade(&far.homes.paths(&far.record)), "nothing was made");
+        std::fs::remove_file(&path).expect("the test's own link");
+        far.open().expect("it is made");
     }
 }

@@ -286,7 +286,7 @@ impl CloudHomes {
     fn forget_kept(&self, record: &VolumeRecord) -> bool {
         let forgotten = self.forget_opening(record);
         if let Err(cause) = &forgotten {
-            tracing::warn!(cause, "cannot write down that a journal and a map are gone");
+            tracing::warn!(%cause, "cannot write down that a journal and a map are gone");
         }
         self.identities.drop_kept(record) && forgotten.is_ok()
     }
