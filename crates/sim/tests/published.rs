@@ -69,7 +69,7 @@ fn oltp_under_lru_and_arc() {
     };
     let mut levels = known.map(of);
     each_batch(&path, |batch| {
-        exact.on_batch(batch);
+        exact.on_batch(batch).expect("few blocks");
         levels.iter_mut().flatten().for_each(|level| level.on_batch(batch));
     });
     let curve = exact.curve();
@@ -108,7 +108,7 @@ fn lru_on_two_traces() {
     {
         let Some(path) = published(name) else { continue };
         let mut exact = CurveRun::new(CurveKind::Exact);
-        each_batch(&path, |batch| exact.on_batch(batch));
+        each_batch(&path, |batch| exact.on_batch(batch).expect("few blocks"));
         let curve = exact.curve();
         for (part, (slots, miss_ratio)) in [100, 10].into_iter().zip(known) {
             let slots = if slots == 0 { exact.blocks() / part } else { slots };

@@ -156,6 +156,9 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
     while trace.fill(&mut records).map_err(|cause| unread(&arguments.source, &cause))? > 0 {
         let done = volumes.on_records(&records, &mut references);
         done.map_err(|cause| match cause {
+            CutError::Stream(cause @ StreamError::Blocks { .. }) => {
+                unmeasured(&arguments.source, cause).hint(FEWER_BLOCKS)
+            }
             CutError::Stream(cause) => unmeasured(&arguments.source, cause),
             CutError::Curves => too_many_curves(&arguments.source),
         })?;
@@ -179,6 +182,10 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
         answer.show(output)
     }
 }
+
+/// What to do where a curve cannot tell all blocks apart.
+const FEWER_BLOCKS: &str = "follow fewer blocks, as with --sampled 1% or --blocks-max, without \
+                            --compare; or cut the trace with `layby trace cut`";
 
 /// The report of a sample without a block.
 fn nothing_followed(source: &SourceArguments) -> Report {
@@ -252,14 +259,15 @@ impl Volumes {
             kinds.iter().map(curve).collect()
         };
         let curves: &mut Vec<Measured> = self.volumes.entry(volume).or_insert_with(fresh);
+        let mut measured_all = Ok(());
         let cut = references.cut(records, |batch| {
             for measured in curves.iter_mut() {
                 let start = now();
-                measured.run.on_batch(batch);
+                measured_all = measured_all.and_then(|()| measured.run.on_batch(batch));
                 measured.time += start.elapsed();
             }
         });
-        cut.map_err(CutError::Stream)
+        measured_all.and(cut).map_err(CutError::Stream)
     }
 
     fn measured(self) -> Vec<Measured> {

@@ -185,6 +185,7 @@ pub(super) fn run(
     pass(arguments, (&mut trace, &bar), &mut references, |batch| {
         requests += batch.len() as u64;
         done = done.and_then(|()| replay.on_batch(batch));
+        Ok(())
     })?;
     done.map_err(|cause| refused(arguments, cause))?;
     if requests == 0 {

@@ -175,16 +175,12 @@ pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<()
     let mut references = References::new(trace.unit(), block_size);
     let wants_future = levels.iter().any(|level| level.replay.is_none());
     let mut future = wants_future.then(Future::default);
-    let mut too_long = Ok(());
     pass(arguments, (&mut trace, &bar), &mut references, |batch| {
         for level in &mut levels {
             level.on_batch(batch);
         }
-        if let (Some(future), Ok(())) = (&mut future, too_long) {
-            too_long = future.add(batch);
-        }
+        future.as_mut().map_or(Ok(()), |future| future.add(batch))
     })?;
-    too_long.map_err(|cause| unreplayed(arguments, cause))?;
     let known = future.map(Future::known);
     let outcomes = levels.into_iter().map(|level| level.outcome(known.as_ref())).collect();
     let answer = ReplayAnswer::new(arguments, &trace, &references, footprint, outcomes)
@@ -285,16 +281,17 @@ fn footprint(arguments: &ReplayArguments, output: &Output) -> Result<u32, Failur
     Ok(footprint.blocks())
 }
 
-/// Hands every reference of the trace to `take`.
+/// Hands every reference of the trace to `take`, unless that refuses one.
 fn pass(
     arguments: &ReplayArguments,
     (trace, bar): (&mut Trace, &ProgressBar),
     references: &mut References,
-    mut take: impl FnMut(&Batch),
+    mut take: impl FnMut(&Batch) -> Result<(), StreamError>,
 ) -> Result<(), Failure> {
-    let mut records = Vec::new();
+    let (mut records, mut taken) = (Vec::new(), Ok(()));
     while trace.fill(&mut records).map_err(|cause| unread(&arguments.source, &cause))? > 0 {
-        references.cut(&records, &mut take).map_err(|cause| unreplayed(arguments, cause))?;
+        let cut = references.cut(&records, |batch| taken = taken.and_then(|()| take(batch)));
+        taken.and(cut).map_err(|cause| unreplayed(arguments, cause))?;
         bar.set_position(trace.position());
     }
     bar.finish_and_clear();

@@ -16,9 +16,6 @@ use layby_types::BlockKey;
 /// Moments per block: renumbering then costs little beside the uses between two of them.
 const MOMENTS_PER_BLOCK: u32 = 4;
 const MOMENTS_MIN: u32 = 4096;
-/// Blocks that can be told apart; beyond, moments would not fit 32 bits.
-const BLOCKS_MAX: u32 = 1 << 29;
-
 /// See the file's header.
 pub struct StackDistances {
     table: Table,
@@ -36,7 +33,10 @@ impl Default for StackDistances {
 }
 
 impl StackDistances {
-    /// For any number of blocks; memory grows with them.
+    /// Blocks that can be told apart; beyond, moments would not fit 32 bits.
+    pub const BLOCKS_MAX: u32 = 1 << 29;
+
+    /// For up to [`StackDistances::BLOCKS_MAX`] blocks; memory grows with them.
     #[must_use]
     pub fn new() -> Self {
         let (table, marks) = (Table::new(1024), Marks::new(MOMENTS_MIN));
@@ -105,7 +105,7 @@ impl StackDistances {
 
     /// Remembers `key`, which is new.
     pub(crate) fn add(&mut self, key: BlockKey) {
-        assert!(self.len() < BLOCKS_MAX, "moments are counted in 32 bits");
+        assert!(self.len() < Self::BLOCKS_MAX, "moments are counted in 32 bits");
         if self.next == self.marks.moments() {
             self.renumber();
         }

@@ -1,10 +1,13 @@
 //! Miss-ratio curves over batches: exact, or sampled by a seed.
 //!
-//! How: the curves are those of the policy room, which the node runs live; here only their choice.
+//! How: the curves are those of the policy room, which the node runs live; here only their choice,
+//! and the end of a trace that has more blocks than they can tell apart.
 //! Cost: see `layby_policy::curve`.
 
-use super::references::Batch;
-use layby_policy::curve::{BoundedCurve, Curve, ExactCurve, SampleRate, SampledCurve, Served};
+use super::references::{BATCH_REFERENCES_MAX, Batch, StreamError};
+use layby_policy::curve::{
+    BoundedCurve, Curve, ExactCurve, SampleRate, SampledCurve, Served, StackDistances,
+};
 
 /// How a curve is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +33,7 @@ pub enum CurveKind {
 /// See the file's header.
 pub struct CurveRun {
     measured: Measured,
+    blocks_max: u32,
 }
 
 enum Measured {
@@ -39,6 +43,9 @@ enum Measured {
 }
 
 impl CurveRun {
+    /// Blocks that can be measured: those of one more batch can be told apart.
+    pub const BLOCKS_MAX: u32 = StackDistances::BLOCKS_MAX - BATCH_REFERENCES_MAX as u32;
+
     /// No reference yet.
     #[must_use]
     pub fn new(kind: CurveKind) -> Self {
@@ -52,17 +59,29 @@ impl CurveRun {
                 Measured::Bounded(Box::new(curve.with_seed(seed)))
             }
         };
-        CurveRun { measured }
+        CurveRun { measured, blocks_max: Self::BLOCKS_MAX }
+    }
+
+    /// The same with another bound on the blocks.
+    #[cfg(test)]
+    pub(super) fn within(self, blocks_max: u32) -> Self {
+        CurveRun { blocks_max, ..self }
     }
 
     /// The next references.
-    pub fn on_batch(&mut self, batch: &Batch) {
+    ///
+    /// # Errors
+    /// [`StreamError::Blocks`] when there are more blocks than can be measured; then it takes no
+    /// more.
+    pub fn on_batch(&mut self, batch: &Batch) -> Result<(), StreamError> {
         let references = || batch.keys().iter().zip(batch.accesses());
         match &mut self.measured {
             Measured::Exact(curve) => references().for_each(|(k, a)| curve.on_request(*k, *a)),
             Measured::Sampled(curve) => references().for_each(|(k, a)| curve.on_request(*k, *a)),
             Measured::Bounded(curve) => references().for_each(|(k, a)| curve.on_request(*k, *a)),
         }
+        let most = self.blocks_max;
+        if self.blocks() > most { Err(StreamError::Blocks { most }) } else { Ok(()) }
     }
 
     /// The curve so far.

@@ -3,7 +3,7 @@
 //! Invariant: numbers have no gaps. Cost: one look-up per reference; 12 to 18 bytes per block, not
 //! bounded. Not for: replaying; a level needs only the blocks that it holds.
 
-use super::references::Batch;
+use super::references::{BATCH_REFERENCES_MAX, Batch, StreamError};
 use super::table::NONE;
 use hashbrown::HashTable;
 use layby_policy::mix;
@@ -41,17 +41,37 @@ impl Numbering {
 }
 
 /// Counts the distinct blocks of a trace.
-#[derive(Default)]
 pub struct Footprint {
     numbering: Numbering,
+    blocks_max: u32,
+}
+
+impl Default for Footprint {
+    fn default() -> Self {
+        Footprint { numbering: Numbering::default(), blocks_max: Self::BLOCKS_MAX }
+    }
 }
 
 impl Footprint {
+    /// Blocks that can be counted: those of one more batch can be numbered.
+    pub const BLOCKS_MAX: u32 = NONE - BATCH_REFERENCES_MAX as u32;
+
+    /// The same with another bound.
+    #[cfg(test)]
+    pub(super) fn within(blocks_max: u32) -> Self {
+        Footprint { blocks_max, ..Footprint::default() }
+    }
+
     /// Adds the blocks of `batch`.
-    pub fn add(&mut self, batch: &Batch) {
+    ///
+    /// # Errors
+    /// [`StreamError::Blocks`] when there are more than can be counted; then it takes no more.
+    pub fn add(&mut self, batch: &Batch) -> Result<(), StreamError> {
         for key in batch.keys() {
             self.numbering.number(*key);
         }
+        let most = self.blocks_max;
+        if self.blocks() > most { Err(StreamError::Blocks { most }) } else { Ok(()) }
     }
     /// Distinct blocks so far.
     #[must_use]

@@ -88,13 +88,21 @@ pub enum StreamError {
     Volumes,
     /// Objects of several volumes, with identifiers that leave no room for the volume.
     Identifiers,
-    /// More references than Belady's algorithm can number.
+    /// More references or blocks than Belady's algorithm can number.
     TooLong,
+    /// More blocks than a curve or a footprint can count.
+    Blocks {
+        /// As many as it can.
+        most: u32,
+    },
 }
 
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            StreamError::Blocks { most } => {
+                return write!(f, "the trace has more than {most} distinct blocks to be counted");
+            }
             StreamError::Volumes => "the trace has more than 1,048,576 volumes",
             StreamError::Identifiers => {
                 "the trace has objects of several volumes, and identifiers of 2^44 and more"

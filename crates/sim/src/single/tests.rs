@@ -144,8 +144,8 @@ fn curves_are_lru_at_every_size() {
     let everything = CurveKind::Sampled { rate: SampleRate::MAX, seed: 7 };
     let mut sampled = CurveRun::new(everything);
     each_batch(&records, |batch| {
-        exact.on_batch(batch);
-        sampled.on_batch(batch);
+        exact.on_batch(batch).expect("few blocks");
+        sampled.on_batch(batch).expect("few blocks");
     });
     assert_eq!(exact.curve(), sampled.curve());
     for slots in (1..=500).step_by(7) {
@@ -164,7 +164,7 @@ fn seeds_choose_the_sample() {
     let records = skewed(3, 20_000, 3000);
     let curve = |kind| {
         let mut run = CurveRun::new(kind);
-        each_batch(&records, |batch| run.on_batch(batch));
+        each_batch(&records, |batch| run.on_batch(batch).expect("few blocks"));
         (run.curve(), run.blocks())
     };
     let rate = SampleRate::new(0.2);
@@ -175,6 +175,38 @@ fn seeds_choose_the_sample() {
     let bounded = |seed| curve(CurveKind::Bounded { blocks_max: 500, seed });
     assert_eq!(bounded(1), bounded(1));
     assert!(bounded(1) != bounded(2));
+}
+
+/// Goal: a trace of more blocks than a curve or a footprint can count ends it with an error, one of
+/// as many does not, and their bounds lie a batch below what would be numbered wrong. Method:
+/// bounds of a thousand blocks; traces of so many, some twice, and of one more.
+#[test]
+fn more_blocks_than_can_be_counted_are_refused() {
+    let most = 1000;
+    let kinds = [
+        CurveKind::Exact,
+        CurveKind::Sampled { rate: SampleRate::MAX, seed: 3 },
+        CurveKind::Bounded { blocks_max: 500, seed: 3 },
+    ];
+    let refused = Err(StreamError::Blocks { most });
+    for (blocks, counted) in [(most, Ok(())), (most + 1, refused)] {
+        let blocks = u64::from(blocks);
+        let read = |block| object(0, Operation::Read, block % blocks);
+        let records: Vec<Record> = (0..2 * blocks).map(read).collect();
+        let mut footprint = Footprint::within(most);
+        let mut runs = kinds.map(|kind| CurveRun::new(kind).within(most));
+        let mut ended = [Ok(()); 4];
+        each_batch(&records, |batch| {
+            ended[0] = ended[0].and_then(|()| footprint.add(batch));
+            for (ended, run) in ended[1..].iter_mut().zip(&mut runs) {
+                *ended = ended.and_then(|()| run.on_batch(batch));
+            }
+        });
+        assert_eq!(ended, [counted, counted, counted, Ok(())], "{blocks} blocks");
+    }
+    let batch = BATCH_REFERENCES_MAX as u32;
+    assert_eq!(CurveRun::BLOCKS_MAX + batch, layby_policy::curve::StackDistances::BLOCKS_MAX);
+    assert_eq!(Footprint::BLOCKS_MAX + batch, u32::MAX);
 }
 
 /// Goal: identifiers of any 64 bits are told apart, and so are volumes; what cannot be is refused.
