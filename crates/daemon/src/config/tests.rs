@@ -4,6 +4,7 @@ use super::*;
 use crate::error::ReportKind;
 use layby_cache::cleaning::Limits;
 use layby_cache::discards::{DiscardDelay, DiscardMode};
+use layby_cache::{EvictionKind, Watermarks};
 use tempfile::TempDir;
 
 fn parse(text: &str) -> Result<Config, Report> {
