@@ -9,7 +9,7 @@ use crate::new_file::NewFile;
 use crate::output::{Failure, Output, bytes, table};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use layby_daemon::config::{Name, Size, Time};
+use layby_daemon::config::{Name, Size, Time, is_dax};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::probe::{
     DeviceHints, PROBE_BYTES_MAX, ProbePlan, Probed, Sample, device_hints, probe,
@@ -32,8 +32,9 @@ Examples:
   layby replay web.parquet --levels 1%,4%,16% --devices ssd.toml --devices main.toml
 
 In a directory a file of --size is made, written whole and measured; it has no name while it lasts,
-so nothing is left behind. A file or block device is only read, so its writes are not measured:
---write-latency says what they take, or `write` is left for you to fill in.
+so nothing is left behind. A note says whether a new node there has an NVM level by default.
+A file or block device is only read, so its writes are not measured: --write-latency says what they
+take, or `write` is left for you to fill in.
 Measured are reads and writes of 4 KiB at random places and of 1 MiB in a row, one at a time, then
 reads of 4 KiB at 2, 4, 8 ... 256 at a time until that twice brings less than 15 % more.
 Take --size larger than the device's own memory, and keep the device otherwise idle.
@@ -272,6 +273,16 @@ fn hint_note(path: &Path) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; "))
 }
 
+/// What the default levels of a node in this directory would be, by the rule that `layby serve`
+/// follows.
+fn nvm_note(path: &Path) -> Option<String> {
+    let levels = match path.is_dir().then(|| is_dax(path))? {
+        true => "is on a DAX file system, so a new node there has an NVM level by default",
+        false => "is not on a DAX file system, so a new node there has no NVM level by default",
+    };
+    Some(format!("the directory {levels}"))
+}
+
 fn notes(arguments: &ProbeArguments, probed: &Probed) -> Vec<String> {
     let mut notes = Vec::new();
     if !probed.is_direct {
@@ -281,6 +292,7 @@ fn notes(arguments: &ProbeArguments, probed: &Probed) -> Vec<String> {
         notes.push("the file has holes, and no device is asked for what lies in them".into());
     }
     notes.extend(hint_note(&arguments.path));
+    notes.extend(nvm_note(&arguments.path));
     match (probed.samples.write, arguments.write_latency) {
         (None, None) => notes.push("nothing was written, so `write` is for you to fill in".into()),
         (None, Some(time)) => notes.push(format!("nothing was written; {time} was said to be so")),
