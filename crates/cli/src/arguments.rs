@@ -235,7 +235,7 @@ pub(crate) enum VolumeCommand {
     #[command(after_help = "\
 Examples:
   layby volume create maps --size 64GiB
-  layby volume create brake --size 1GiB --class critical --share nvm=25%
+  layby volume create brake --size 1GiB --class critical --share ssd=25%
   layby volume create disk --path /dev/sdb --allow 10.0.0.0/8
   layby volume create test --path s3://bucket/test --clone-of maps@monday
   layby volume create maps --path s3://bucket/maps --take")]
@@ -273,7 +273,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   layby volume set maps --class bulk
-  layby volume set brake --share nvm=25% --share ssd=64MiB
+  layby volume set brake --share dram=25% --share ssd=64MiB
   layby volume set maps --iops-max 5000 --bandwidth-max 100MiB
   layby volume set maps --read-only true --allow unix --allow 10.0.0.0/8")]
     Set(VolumeSetArguments),

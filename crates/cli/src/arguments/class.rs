@@ -31,7 +31,7 @@ Examples:
   layby class set bulk --admission second-miss
   layby class set bulk --cap ssd=30%
   layby class set bulk --bandwidth-max 200MiB --bandwidth-burst 1GiB
-  layby class set critical --share nvm=100% --share ssd=25%")]
+  layby class set critical --share dram=100% --share ssd=25%")]
     Set(ClassSetArguments),
     /// Create a class
     #[command(
