@@ -108,7 +108,10 @@ const VOLUMES: &str = "[volume.one]\nsize = \"1MiB\"\nallow = [\"unix\", \"10.0.
     share = { nvm = \"10%\", dram = \"1MiB\" }\n\
     limits = { iops_max = 50, iops_burst = 5, bandwidth_max = \"1MiB\" }\n\
     [volume.two]\nsize = \"2MiB\"\nread_only = true\n\
-    [volume.three]\nsize = \"64KiB\"\nclass = \"bulk\"\ncap = { ssd = \"5%\" }\n";
+    [volume.three]\nsize = \"64KiB\"\nclass = \"bulk\"\ncap = { ssd = \"5%\" }\n\
+    [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"64MiB\"\n\
+    [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"64MiB\"\n\
+    [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"512MiB\"\n";
 
 fn levels() -> Vec<LevelRecord> {
     let level = |(name, kind): (&str, Kind)| LevelRecord {

@@ -333,6 +333,7 @@ impl Node {
             view.layout.shards,
             layby_types::format_bytes(view.layout.block_size.bytes().into())
         )];
+        lines.extend(facts.config.default_levels_line());
         if let Some(first) = facts.reports.first() {
             lines.push(format!("I/O by {}", first.io));
             lines.extend(first.levels.iter().map(|level| format!("level {level}")));

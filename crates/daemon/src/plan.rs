@@ -333,10 +333,12 @@ fn slots_in(level: &LevelConfig, bytes: u64, block_size: BlockSize) -> Option<u3
 mod tests {
     use super::*;
     use crate::catalog::VolumePhase;
+    use crate::config::tests::with_three_levels;
     use crate::config::{Config, Overrides};
 
     fn layout(text: &str, shards: u8) -> (Layout, Vec<ClassSlot>) {
-        let config = Config::parse(None, text, &Overrides::default()).expect("a good text");
+        let text = with_three_levels(text);
+        let config = Config::parse(None, &text, &Overrides::default()).expect("a good text");
         let limits = (config.writeback, config.read_ahead);
         let layout = Layout::new(config.levels, BlockSize::DEFAULT, shards, limits);
         (layout.expect("levels are large"), config.classes.into_iter().map(Some).collect())
@@ -370,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Goal: parts of all shards together never exceed a level. Method: every default level over
+    /// Goal: parts of all shards together never exceed a level. Method: every level over
     /// shard counts that do not divide it.
     #[test]
     fn levels_are_cut_within_their_size() {

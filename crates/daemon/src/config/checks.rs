@@ -264,6 +264,7 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
         let cause = format!("{} classes are more than {CLASSES_MAX}", config.classes.len());
         return Err(Problem::new(Place::Class(name.clone()), "", cause, "remove classes"));
     }
+    super::levels::check_default_nvm(config)?;
     for (name, settings) in &config.classes {
         class(&config.levels, name, settings)?;
     }
@@ -470,7 +471,12 @@ pub(crate) fn usable_caps(
     Err(Problem::new(place, "cap", cause, hint))
 }
 
-fn unknown_level(place: Place, key: &'static str, levels: &[LevelConfig], name: &Name) -> Problem {
+pub(super) fn unknown_level(
+    place: Place,
+    key: &'static str,
+    levels: &[LevelConfig],
+    name: &Name,
+) -> Problem {
     let known: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
     let cause = format!("there is no level `{name}`");
     Problem::new(place, key, cause, format!("levels are: {}", known.join(", ")))

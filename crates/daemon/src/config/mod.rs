@@ -4,7 +4,8 @@
 //! defaults and checks the parts against each other (`checks`). Relative paths in the file are
 //! taken from the node's directory.
 //! Invariant: a [`Config`] that exists has passed every check that needs no look at a device's
-//! contents; what it was silent about (`None`) follows the node's catalog.
+//! contents; what it was silent about (`None`) follows the node's catalog, and so does whether
+//! default levels have an NVM level.
 //! Cost: read once; a running node is changed through the control API.
 
 mod address;
@@ -26,7 +27,7 @@ mod segments;
 mod sizing;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trust;
 mod uplink;
 mod values;
@@ -46,8 +47,8 @@ pub(crate) use input::read_small;
 pub use input::{CONFIG_BYTES_MAX, STDIN};
 pub use key::KeySource;
 pub use levels::{
-    DRAM_BYTES_DEFAULT, Kind, LevelConfig, NVM_BYTES_DEFAULT, PersistenceChoice, Policy,
-    Preallocation, SSD_BYTES_DEFAULT, flash_levels,
+    DRAM_BYTES_DEFAULT, DefaultNvm, Kind, LevelConfig, NVM_BYTES_DEFAULT, PersistenceChoice,
+    Policy, Preallocation, SSD_BYTES_DEFAULT, flash_levels,
 };
 pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
@@ -291,6 +292,8 @@ pub struct Config {
     pub volume_roots: Vec<PathBuf>,
     /// Fastest first.
     pub levels: Vec<LevelConfig>,
+    /// Why they have an NVM level or none, where no level is written.
+    pub default_nvm: Option<DefaultNvm>,
     /// Destaging.
     pub writeback: WritebackLimits,
     /// Read-ahead.
@@ -401,13 +404,13 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
     let dir = overrides.dir.clone().or(file.node.dir.clone());
     let dir = dir.unwrap_or_else(|| DIR_DEFAULT.into());
     let block_size = file.node.block_size.map(checks::block_size).transpose()?;
-    let levels = match file.level {
+    let (levels, default_nvm) = match file.level {
         Some(tables) => {
             let tables = tables.into_iter().enumerate();
             let read = tables.map(|(index, table)| level(&dir, index, table.into_inner()));
-            read.collect::<Result<Vec<_>, _>>()?
+            (read.collect::<Result<Vec<_>, _>>()?, None)
         }
-        None => default_levels(&dir)?,
+        None => default_levels(&dir).map(|(levels, nvm)| (levels, Some(nvm)))?,
     };
     let volumes = file.volume.into_iter();
     let volumes = volumes.map(|(name, t)| (name, volume(&dir, t.into_inner()))).collect();
@@ -436,6 +439,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         origin,
         dir,
         levels,
+        default_nvm,
         volumes,
     })
 }

@@ -7,6 +7,31 @@ use layby_cache::discards::{DiscardDelay, DiscardMode};
 use layby_cache::{EvictionKind, Watermarks};
 use tempfile::TempDir;
 
+/// One level of each kind, as default levels are on persistent memory.
+const THREE_LEVELS: &str = "
+[[level]]
+name = \"dram\"
+kind = \"memory\"
+size = \"64MiB\"
+
+[[level]]
+name = \"nvm\"
+kind = \"nvm\"
+size = \"64MiB\"
+
+[[level]]
+name = \"ssd\"
+kind = \"ssd\"
+size = \"512MiB\"
+";
+
+/// A configuration with these levels where it writes none: for tests to which it matters that there
+/// are three, as to those whose mock shards report so many.
+pub(crate) fn with_three_levels(text: &str) -> String {
+    let levels = if text.contains("[[level]]") { "" } else { THREE_LEVELS };
+    format!("{text}{levels}")
+}
+
 fn parse(text: &str) -> Result<Config, Report> {
     let overrides = Overrides { dir: Some("/nonexistent/node".into()), ..Overrides::default() };
     Config::parse(Some("layby.toml".into()), text, &overrides)
@@ -21,11 +46,11 @@ fn refusal(text: &str) -> Report {
 fn empty_configuration_is_whole() {
     let config = parse("").expect("nothing to refuse");
     let sizes: Vec<u64> = config.levels.iter().map(|level| level.size >> 20).collect();
-    assert_eq!(sizes, [64, 64, 512]);
+    assert_eq!(sizes, [64, 512]);
     let names: Vec<&str> = config.classes.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, BUILT_IN_CLASSES);
     let critical = &config.classes[0].1;
-    assert!(critical.durable_writes && critical.levels.len() == 3 && critical.rank == 0);
+    assert!(critical.durable_writes && critical.levels.len() == 2 && critical.rank == 0);
     assert_eq!(config.classes[2].1.cap["ssd"], BULK_CAP);
     assert_eq!(config.nbd.socket, Path::new("/nonexistent/node/layby.sock"));
     assert!(config.nbd.listen.is_empty() && config.volumes.is_empty());
@@ -150,10 +175,7 @@ fn bad_configurations_name_line_and_remedy() {
             format!("{flash}size = \"1GiB\"\ndirty_red = \"10%\"\n"),
             &["line 5", "green 50% and red 10%"],
         ),
-        (
-            "[class.a]\nlevels = [\"tape\"]\n".into(),
-            &["line 2", "no level `tape`", "dram, nvm, ssd"],
-        ),
+        ("[class.a]\nlevels = [\"tape\"]\n".into(), &["line 2", "no level `tape`", "dram, ssd"]),
         (
             "[class.a]\nshare = { ssd = \"60%\" }\n[class.b]\nshare = { ssd = \"60%\" }\n".into(),
             &["line 4", "guaranteed"],
@@ -309,7 +331,7 @@ fn sizing_is_configured() {
     assert_eq!((limits.mover.gain_permille, limits.mover.payback), (50, Nanos::from_secs(90)));
     assert!((limits.keep - 0.4).abs() < 1e-9);
     let latencies = config.sizing.latencies(&config.levels);
-    assert!((latencies.levels[2] - 80e3).abs() < 1e-6 && (latencies.home - 4e6).abs() < 1e-6);
+    assert!((latencies.levels[1] - 80e3).abs() < 1e-6 && (latencies.home - 4e6).abs() < 1e-6);
     let normal = &config.classes[1].1;
     assert_eq!(
         (normal.weight, normal.latency_objective.map(|t| t.0)),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::VolumePhase;
-use crate::config::{Overrides, Peer, Percent};
+use crate::config::{Overrides, Peer, Percent, tests::with_three_levels};
 use hdrhistogram::Histogram;
 use layby_cache::throttle::{LimitPlan, Waits};
 use layby_engine::control::{
@@ -338,7 +338,8 @@ impl MockNode {
     ) -> MockNode {
         let overrides =
             Overrides { dir: Some(dir.path().into()), shards: Some(2), ..Overrides::default() };
-        let config = Config::parse(None, text, &overrides).expect("a good configuration");
+        let text = with_three_levels(text);
+        let config = Config::parse(None, &text, &overrides).expect("a good configuration");
         std::fs::create_dir_all(dir.path().join("volumes")).expect("a writable directory");
         let found = Catalog::load(dir.path()).expect("a good catalog");
         let homes = Homes::new(dir.path(), remote);
