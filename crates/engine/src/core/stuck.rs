@@ -200,7 +200,8 @@ impl Core {
     }
 
     /// Volumes with a request that has waited for its bytes since `then`, where what it may wait
-    /// for has owed an end as long: their backing store, a level's device, another shard.
+    /// for has owed an end as long: their backing store, a level's device, another shard. An object
+    /// store says of no request what it owes.
     pub(crate) fn overdue_since(&self, io: &dyn Io, then: Nanos) -> HashSet<VolumeId> {
         let owes = |disk: DiskId| {
             let owed = io.owed(disk);
@@ -215,7 +216,8 @@ impl Core {
             |entry: &&super::Request| entry.waits_since <= then && has_bytes(entry.call.operation);
         let old = self.requests.values().filter(is_old).map(|entry| entry.volume);
         let mut volumes: HashSet<VolumeId> = old.collect();
-        volumes.retain(|volume| is_level_overdue || home_owes(volume));
+        let may_owe = |volume: &VolumeId| self.has_remote_home(*volume) || home_owes(volume);
+        volumes.retain(|volume| is_level_overdue || may_owe(volume));
         volumes.extend(self.wides.waiting_since(then));
         volumes
     }

@@ -5,6 +5,7 @@
 //! no load that others could wait for, so it does not count: all bytes of volumes in object stores,
 //! and those of volumes that are *overdue*, see [`Core::overdue_since`]. Such bytes are bounded by
 //! what clients and guests may hold.
+//! What waits for memory asks for the same, see [`super::memory`].
 //! Invariant: a held rank is looked at again each [`LOOK_PERIOD`] at the latest.
 //! Cost: a sum over the volumes that are used; while one reaches the bound, a pass over what is in
 //! flight each period.
@@ -95,6 +96,14 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         sums.into_iter().filter(|(_, sum)| *sum >= most).map(|(rank, _)| rank).collect()
+    }
+
+    /// While requests wait for memory, those that only the end of a hang could let in are known.
+    pub(super) fn look_for_hangs(&mut self) {
+        if self.memory.has_waiting() {
+            self.look_for_overdue();
+            self.memory.set_overdue(&self.holds.overdue);
+        }
     }
 
     fn look_for_overdue(&mut self) {

@@ -8,15 +8,17 @@
 //! below the best one leave it a quarter, and a volume of theirs holds at most as much as it leaves
 //! free of their part, so that what never ends leaves others room. One request starts always where
 //! nothing is charged but to connections that wait themselves and have nothing in flight, however
-//! large it is: nothing else could free room. A connection that is busy gets a larger buffer to
-//! receive into, out of a small part of its own.
+//! large it is: nothing else could free room. What does not fit keeps all behind it waiting, so
+//! that short requests do not starve a long one; not where it would not fit beside what *overdue*
+//! volumes hold, see [`Core::overdue_since`](crate::core::Core), which may take for ever to end. A
+//! connection that is busy gets a larger buffer to receive into, out of a small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
 //! Not for: guests' queues, which have a bound of their own, see `guest/bound.rs`.
 
 use crate::control::ClientMemoryStats;
 use layby_types::{Nanos, VolumeId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// How long a connection that moves no bytes keeps what others wait for.
 const STALL_PATIENCE: Nanos = Nanos::from_secs(30);
@@ -135,6 +137,8 @@ pub(super) struct Memory {
     all: Sum,
     spare: u64,
     volumes: HashMap<VolumeId, Sum>,
+    /// Volumes whose device or store owes an end for long.
+    overdue: HashSet<VolumeId>,
     waiting: VecDeque<Waiting>,
     /// Bytes charged for requests that have not started yet, by connection.
     granted: HashMap<u32, u64>,
@@ -151,6 +155,7 @@ impl Memory {
             all: Sum::default(),
             spare: 0,
             volumes: HashMap::new(),
+            overdue: HashSet::new(),
             waiting: VecDeque::new(),
             granted: HashMap::new(),
             short: Short::default(),
@@ -260,9 +265,32 @@ impl Memory {
     /// Whether the shard has room, and none that waits before it lacks that.
     fn fits(&self, ask: Ask, short: Short) -> bool {
         let is_short = short.best || short.lower && !ask.is_best;
-        let limits = self.limits;
-        let most = if ask.is_best { limits.bytes_max } else { limits.volume_bytes_max() };
-        !is_short && (self.all.is_idle() || self.all.charged + ask.bytes <= most)
+        !is_short && (self.all.is_idle() || self.all.charged + ask.bytes <= self.most(ask))
+    }
+
+    /// What the request's rank may hold, and the ones below.
+    fn most(&self, ask: Ask) -> u64 {
+        if ask.is_best { self.limits.bytes_max } else { self.limits.volume_bytes_max() }
+    }
+
+    /// Whether the request would fit once all has ended that is not overdue.
+    fn comes_to_fit(&self, ask: Ask) -> bool {
+        let charged = |volume| self.volumes.get(volume).map_or(0, |own| own.charged);
+        let overdue: u64 = self.overdue.iter().map(charged).sum();
+        overdue == 0 || overdue + ask.bytes <= self.most(ask)
+    }
+
+    /// Whether requests wait.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// These volumes' requests may take for ever to end.
+    pub(super) fn set_overdue(&mut self, overdue: &HashSet<VolumeId>) {
+        if self.overdue != *overdue {
+            self.overdue.clone_from(overdue);
+            self.has_freed = true;
+        }
     }
 
     /// Connections whose waiting request may start now.
@@ -282,7 +310,7 @@ impl Memory {
                 named.push(number);
                 continue;
             }
-            if !is_behind {
+            if !is_behind && self.comes_to_fit(ask) {
                 self.short.best |= ask.is_best;
                 self.short.lower |= !ask.is_best;
             }
@@ -422,6 +450,32 @@ mod tests {
         assert!(memory.may_hold(&mut first, ask(33 * MIB, 32 * MIB)));
         memory.cancel(&mut first);
         assert_eq!(memory.take_granted(), [3]);
+    }
+
+    /// Goal: a request that cannot fit before a hang ends keeps none waiting that fits, and one
+    /// that can is not starved. Method: five overdue volumes that hold all they may, a request of
+    /// another one that lacks room beside them, and a short one; then the same without a hang.
+    #[test]
+    fn what_waits_for_the_overdue_keeps_none_waiting() {
+        for is_overdue in [true, false] {
+            let mut memory = memory();
+            let lower = |bytes| Ask { is_best: false, ..ask(0, bytes) };
+            let fresh = Memory::new(memory.limits);
+            let holder = |number| fresh.holder(number, VolumeId(number), Nanos::ZERO);
+            for (number, bytes) in [24, 12, 6, 3, 1].into_iter().enumerate() {
+                let mut holder = holder(number as u32);
+                assert!(memory.has_room(&mut holder, lower(bytes * MIB)));
+                let held = bytes * MIB + ClientMemory::CONNECTION_BYTES_FREE;
+                memory.settle(&mut holder, held, false);
+            }
+            if is_overdue {
+                memory.set_overdue(&(0..5).map(VolumeId).collect());
+            }
+            assert!(!memory.may_hold(&mut holder(5), lower(4 * MIB)));
+            memory.has_freed = true;
+            assert!(memory.take_granted().is_empty(), "it has no room");
+            assert_eq!(memory.may_hold(&mut holder(6), lower(MIB)), is_overdue);
+        }
     }
 
     /// Goal: charges are never lost, and all that waits is granted once what is held goes. Method:

@@ -255,6 +255,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// Lets clients go on for which the shard's memory had no room, and cuts off those that keep it
     /// from them and move nothing.
     fn grant_memory(&mut self) {
+        self.look_for_hangs();
         for number in self.memory.take_granted() {
             if let Some(client) = self.clients[number as usize].as_mut() {
                 client.on_granted(&self.io);
