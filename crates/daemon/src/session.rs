@@ -32,6 +32,9 @@ impl Session for Served {
     ) -> Result<Parsed<'bytes>, SessionError> {
         self.session.parse(bytes, out)
     }
+    fn says_goodbye(&self, bytes: &[u8]) -> bool {
+        self.session.says_goodbye(bytes)
+    }
     #[inline]
     fn reply_read_head(&mut self, call: &Call, out: &mut Vec<u8>) {
         self.session.reply_read_head(call, out);

@@ -51,6 +51,11 @@ pub trait Session {
         bytes: &'bytes [u8],
         out: &mut Vec<u8>,
     ) -> Result<Parsed<'bytes>, SessionError>;
+    /// Whether a goodbye is among the messages in `bytes`, the next of which `parse` would read.
+    fn says_goodbye(&self, bytes: &[u8]) -> bool {
+        let _ = bytes;
+        false
+    }
     /// Puts the head of a successful read reply into `out`; exactly `call.length` bytes follow.
     fn reply_read_head(&mut self, call: &Call, out: &mut Vec<u8>);
     /// Answers a call that returns no data.

@@ -362,6 +362,11 @@ impl SimIo {
         self.sockets[socket.0 as usize].leave();
     }
 
+    /// The peer closes its side of its socket: it sends no more, and still receives.
+    pub fn end_sending(&mut self, socket: SocketId) {
+        self.sockets[socket.0 as usize].end_sending();
+    }
+
     /// Breaks a connection; what is under way in either direction is lost.
     pub fn reset(&mut self, socket: SocketId) {
         self.sockets[socket.0 as usize].reset();

@@ -7,6 +7,7 @@
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
+mod ended;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -106,6 +107,8 @@ pub(super) struct Client<S> {
     is_leaving: bool,
     /// That is so since the node stops.
     is_stopping: bool,
+    /// Other connections' requests may have begun in front of those that it has received.
+    is_followed: bool,
     /// A send failed: nothing more arrives at the peer.
     is_broken: bool,
     /// The socket is closed; what is in flight ends into nothing.
@@ -166,6 +169,7 @@ impl<S: Session> Client<S> {
             has_closed: false,
             is_leaving: false,
             is_stopping: false,
+            is_followed: false,
             is_broken: false,
             is_dead: false,
             is_touched: false,
@@ -355,6 +359,7 @@ impl<S: Session> Client<S> {
         if pass.is_bounded() {
             self.send(io, pass)?;
         }
+        self.end_followed(io, core);
         let Some(mut buffer) = self.received.take() else { return Ok(()) };
         // As for limits: what waited starts only while its peer is there.
         if std::mem::take(&mut self.is_behind_own) {
@@ -375,6 +380,8 @@ impl<S: Session> Client<S> {
             self.fit_buffer(io, memory, wanted, pass);
             self.receive(io, wanted, pass);
         }
+        // Of a wide volume, others may be at other shards.
+        self.is_followed |= self.received.is_some() && core.is_part(self.volume);
         Ok(())
     }
 
@@ -462,6 +469,7 @@ impl<S: Session> Client<S> {
         let end = filled.saturating_add(room).min(buffer.len());
         (self.room, self.receive_held) = (end - filled, buffer.capacity());
         self.begin_peers_turn(io.now());
+        self.is_followed = false;
         let token = Token(TAG_RECEIVE << 56 | u64::from(self.number));
         io.submit(token, IoOperation::Receive { socket: self.socket, buffer, filled, end });
     }

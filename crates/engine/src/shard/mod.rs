@@ -18,6 +18,7 @@ mod intent;
 mod memory;
 mod outbox;
 mod pass;
+mod reconnect;
 mod serve;
 mod sink;
 mod start;
@@ -41,6 +42,7 @@ use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
 use memory::Memory;
 use pass::Pass;
+use reconnect::Arrivals;
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
 
@@ -77,6 +79,8 @@ pub struct Shard<S, H> {
     touched: Vec<u32>,
     /// Which ranks have too many bytes in the core's hands.
     holds: Holds,
+    /// Clients that wait for what connections which have ended leave to be begun.
+    arrivals: Arrivals,
     guests: Guests,
     commands: Receiver<Command<S>>,
     /// Commands may be left that the last turn did not take.
@@ -124,6 +128,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             clients: Vec::new(),
             touched: Vec::new(),
             holds: Holds::default(),
+            arrivals: Arrivals::default(),
             guests: Guests::default(),
             commands,
             has_commands: false,
@@ -171,6 +176,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.answer();
         // What has ended may have been what held a rank: nothing else would wake the shard.
         self.hold_ranks();
+        self.let_in();
         self.grant_memory();
         self.end_window();
         if self.is_stopping && self.is_quiet() {
@@ -184,7 +190,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let deadline = self.core.next_deadline().min(self.gate.deadline());
         let deadline = deadline.min(self.pending.deadline()).min(self.memory.deadline());
         let deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
-        let mut deadline = deadline.min(self.holds.deadline());
+        let mut deadline = deadline.min(self.holds.deadline()).min(self.arrivals.deadline());
         // What was answered last may have brought the next answer.
         let has_answers = self.core.has_answers();
         if self.guests.has_more() || self.ready.has_work() || self.has_commands || has_answers {
@@ -361,6 +367,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.holds.change(client.volume, before, now);
         if is_gone {
             client.forget(&mut self.memory);
+            self.arrivals.forget(number);
             self.gate.cancel(client.volume, client.number);
             self.core.forget_client(client.volume, client.number);
             self.ready.forget(Flow(client.number));
@@ -431,8 +438,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         if self.core.is_part(connection.volume) {
             self.core.enter_client(number as u32, self.io.peer(socket));
         }
+        let volume = connection.volume;
         let client = Client::new(&mut self.io, named, socket, &self.memory, connection);
         self.clients[number] = Some(client);
+        self.wait_for_ended(number as u32, volume);
         self.rank_clients();
         self.wake(number as u32);
     }

@@ -88,13 +88,13 @@ impl<S: Session, H: Host> Shard<S, H> {
         };
         let number = grant.flow.0;
         self.touch(number);
+        let is_waiting = self.arrivals.is_waiting(number);
+        let places = (&mut self.gate, &mut self.memory);
         if let Some(client) = self.clients.get_mut(number as usize).and_then(Option::as_mut)
-            && let Err(reason) = client.advance(
-                &mut self.io,
-                &mut self.core,
-                (&mut self.gate, &mut self.memory),
-                &mut pass,
-            )
+            && let Err(reason) = match is_waiting {
+                true => client.send(&mut self.io, &mut pass),
+                false => client.advance(&mut self.io, &mut self.core, places, &mut pass),
+            }
         {
             let (peer, volume) = (client.peer.clone(), client.volume);
             client.close_if_done(&mut self.io, &mut self.core, true);

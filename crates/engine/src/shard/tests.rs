@@ -3,6 +3,8 @@
 //! How: a shard on a simulated machine with memory alone and a disk per volume; clients of a plain
 //! protocol of the tests' own, whose requests and replies have one size beside their bytes.
 
+mod reconnect;
+
 use super::*;
 use crate::control::{BackingPlan, ClientId, VolumePlan};
 use crate::io::{IoChoice, SimHost, SimIo};
@@ -38,6 +40,11 @@ const INVALID: u8 = 4;
 const GOODBYE: u8 = 5;
 /// The cipher's end of the peer's bytes.
 const CLOSE: u8 = 6;
+/// Writes of ones: a byte, or a mebibyte.
+const WRITE_ONE: u8 = 7;
+const WRITE_LONG: u8 = 8;
+
+static LONG_BYTES: [u8; MIB as usize] = [1; MIB as usize];
 
 fn message(kind: u8, offset: u64, length: u64) -> Vec<u8> {
     [&[kind][..], &offset.to_le_bytes(), &length.to_le_bytes()].concat()
@@ -48,7 +55,7 @@ fn read(offset: u64, length: u64) -> Vec<u8> {
     message(READ, offset, length)
 }
 
-/// The protocol: an operation, an offset, a length; what is written is a zero.
+/// The protocol: an operation, an offset, a length; what is written is a zero, or ones.
 struct Plain;
 
 impl Session for Plain {
@@ -70,6 +77,8 @@ impl Session for Plain {
             FLUSH => (Operation::Flush, &[]),
             TRIM => (Operation::Trim, &[]),
             WRITE => (Operation::Write, &[0]),
+            WRITE_ONE => (Operation::Write, &[1]),
+            WRITE_LONG => (Operation::Write, &LONG_BYTES),
             GOODBYE => return Ok(Parsed::Goodbye),
             _ => {
                 out.extend([0; MESSAGE_BYTES]);
@@ -92,8 +101,9 @@ impl Session for Plain {
         panic!("{call:?} asks for no extents");
     }
 
-    fn reply_error(&mut self, call: &Call, kind: ErrorKind, _: &mut Vec<u8>) {
-        panic!("{call:?} failed: {kind}");
+    fn reply_error(&mut self, call: &Call, kind: ErrorKind, out: &mut Vec<u8>) {
+        assert_eq!(kind, ErrorKind::Closed, "{call:?} failed");
+        out.extend([0; MESSAGE_BYTES]);
     }
 }
 

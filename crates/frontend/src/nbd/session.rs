@@ -243,6 +243,20 @@ impl Session for NbdSession {
         })
     }
 
+    fn says_goodbye(&self, bytes: &[u8]) -> bool {
+        let swallowed = self.swallow.as_ref().map_or(0, |swallow| swallow.remaining as usize);
+        let mut rest = bytes.get(swallowed..).unwrap_or_default();
+        while let Some((head, behind)) = rest.split_first_chunk::<REQUEST_HEAD_LENGTH>() {
+            let Some(head) = RequestHead::read(head) else { return false };
+            let payload = if head.command == command::WRITE { head.length as usize } else { 0 };
+            match head.command {
+                command::DISC => return true,
+                _ => rest = behind.get(payload..).unwrap_or_default(),
+            }
+        }
+        false
+    }
+
     fn reply_read_head(&mut self, call: &Call, out: &mut Vec<u8>) {
         assert!(call.length <= u64::from(REQUEST_LENGTH_MAX), "parse bounds a read");
         if !self.features.structured {

@@ -337,3 +337,25 @@ fn error_kinds_map_to_values() {
         assert_eq!(errno(&out), 95);
     }
 }
+
+/// Goal: a goodbye is found behind whole requests and their bytes, and nothing else is taken for
+/// one. Method: requests by hand, cut at every byte; a goodbye's bytes as the payload of a write;
+/// the rest of a refused write in front.
+#[test]
+fn a_goodbye_is_seen_ahead() {
+    let mut bytes = request(0, 1, 0, 28);
+    bytes.extend(request(0, 2, 0, 0));
+    bytes.extend(request(0, 0, 0, 512));
+    let whole = bytes.len() + 28;
+    bytes.extend(request(0, 2, 0, 0));
+    for length in 0..=whole {
+        let found = session(SIMPLE).says_goodbye(&bytes[..length]);
+        assert_eq!(found, length == whole, "{length} bytes");
+    }
+    let mut refused = session(SIMPLE);
+    let head = request(0, 1, SIZE, 28);
+    let parsed = refused.parse(&head, &mut Vec::new());
+    assert!(matches!(parsed, Ok(Parsed::Answered { consumed: 28 })), "{parsed:?}");
+    assert!(!refused.says_goodbye(&bytes[28..56]), "its payload");
+    assert!(refused.says_goodbye(&bytes[28..]));
+}

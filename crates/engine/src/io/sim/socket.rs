@@ -45,6 +45,10 @@ impl SimSocket {
         self.outbound.clear();
     }
 
+    pub(super) fn end_sending(&mut self) {
+        self.is_ended = true;
+    }
+
     pub(super) fn reset(&mut self) {
         self.is_reset = true;
         self.inbound.clear();
