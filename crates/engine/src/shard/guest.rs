@@ -21,6 +21,7 @@
 
 mod abandoned;
 mod bound;
+mod left;
 #[cfg(test)]
 mod tests;
 
@@ -87,6 +88,10 @@ struct Guest {
     is_closed: bool,
     /// A stop does not wait for answers.
     may_be_abandoned: bool,
+    /// Calls that a stop of the node left unanswered.
+    unanswered: Vec<Call>,
+    /// What is unanswered when its ring goes is carried out again.
+    is_repeated: bool,
     /// Its ring was given back; what is in flight is answered to nobody.
     is_abandoned: bool,
     stop: Option<CommandAnswer<u16>>,
@@ -134,6 +139,8 @@ impl Guest {
             is_stopping: false,
             is_closed: false,
             may_be_abandoned: false,
+            unanswered: Vec::new(),
+            is_repeated: true,
             is_abandoned: false,
             stop: None,
         }
@@ -198,6 +205,7 @@ impl Guest {
             if !self.may_start(gate, &call) {
                 // Its intent may never be recorded; the next incarnation gets the request again.
                 if self.is_stopping {
+                    self.leave_unanswered(&call);
                     self.drop_taken(gate);
                 }
                 return Ok(());
@@ -389,6 +397,7 @@ impl Guest {
     /// Answers a call, unless a stop has ended it: then the ring's next server gets it again.
     fn finish(&mut self, call: &Call, result: Result<(), ErrorKind>) -> Result<(), SessionError> {
         if self.is_stopping && is_ended_by_stop(call, result.as_ref().err()) {
+            self.leave_unanswered(call);
             return Ok(());
         }
         self.ring.finish(call, result)
@@ -427,6 +436,7 @@ impl Guest {
             return true;
         }
         let Some(answer) = self.stop.take() else { return false };
+        self.give_back();
         answer(Ok(self.ring.base()));
         true
     }
@@ -567,6 +577,8 @@ impl Guests {
         let guest = place.expect("who started a queue stops it once");
         guest.stop = Some(answer);
         let is_marked = marks && guest.ring.is_tracked();
+        // The kernel repeats what its own queues leave.
+        guest.is_repeated = is_marked || guest.monitor.is_none();
         guest.may_be_abandoned |= is_marked && core.has_remote_home(guest.volume);
         guest.leave(io);
     }
@@ -747,7 +759,9 @@ impl Guests {
     pub(super) fn end(&mut self) {
         for mut guest in self.places.drain(..).flatten() {
             guest.flush();
-            guest.stop.take().into_iter().for_each(|answer| answer(Ok(guest.ring.base())));
+            let Some(answer) = guest.stop.take() else { continue };
+            guest.give_back();
+            answer(Ok(guest.ring.base()));
         }
     }
 }

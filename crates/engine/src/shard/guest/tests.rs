@@ -3,6 +3,7 @@
 //! How: a ring whose requests are written down, over a core with simulated disks.
 
 mod led;
+mod left;
 
 use super::*;
 use crate::core::tests::{Shape, World, call};
