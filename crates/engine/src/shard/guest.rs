@@ -28,6 +28,7 @@ mod tests;
 use super::cut::{Cut, Cuts};
 use super::ending::is_ended_by_stop;
 use super::gate::{Gate, Hold};
+use super::memory::ClientMemory;
 use super::pass::{Pass, bytes_of};
 use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue, MonitorId};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
@@ -71,6 +72,8 @@ struct Guest {
     /// Bytes that it may hold beside its volume's other queues, and what it was last counted.
     room: u64,
     counted: u64,
+    /// It was full when it was last counted.
+    is_short: bool,
     /// The call that was taken and did not start, or not as a whole; its bytes are in `payload`.
     taken: Option<Call>,
     /// How it stands towards its volume's limits.
@@ -130,6 +133,7 @@ impl Guest {
             submitted_bytes: 0,
             room: HELD_BYTES_MAX,
             counted: 0,
+            is_short: false,
             taken: None,
             hold: Hold::Open,
             cuts: Cuts::default(),
@@ -471,19 +475,40 @@ pub(super) struct Guests {
     /// What a volume's queues hold at most, and what they hold now; links have bounds of their own.
     bytes_max: u64,
     held: HashMap<VolumeId, u64>,
+    /// The same for all queues.
+    shard_bytes_max: u64,
+    held_total: u64,
+    /// Queues were full, and something was freed since they were last looked at.
+    has_short: bool,
+    has_freed: bool,
     /// Where the next turn begins.
     first: u32,
     broken: Vec<BrokenQueue>,
 }
 
+#[cfg(test)]
 impl Default for Guests {
     fn default() -> Self {
-        let (bytes_max, held) = (HELD_BYTES_MAX, HashMap::new());
-        Guests { places: Vec::new(), bytes_max, held, first: 0, broken: Vec::new() }
+        Guests::new(ClientMemory::DEFAULT)
     }
 }
 
 impl Guests {
+    /// Of a shard, whose queues may hold as much as its clients.
+    pub(super) fn new(limits: ClientMemory) -> Self {
+        Guests {
+            places: Vec::new(),
+            bytes_max: HELD_BYTES_MAX,
+            held: HashMap::new(),
+            shard_bytes_max: limits.bytes_max,
+            held_total: 0,
+            has_short: false,
+            has_freed: false,
+            first: 0,
+            broken: Vec::new(),
+        }
+    }
+
     /// Serves a queue from now on; answers with its number.
     pub(super) fn start(
         &mut self,
@@ -733,9 +758,12 @@ impl Guests {
             if guest.settle() {
                 gate.cancel(guest.volume, guest.asker());
                 core.forget_client(guest.volume, guest.asker());
-                *place = None;
+                (guest.payload, guest.has_more) = (Vec::new(), false);
+                self.count(index as u32);
+                self.places[index] = None;
             }
         }
+        self.wake_short();
         std::mem::take(&mut self.broken)
     }
 

@@ -129,7 +129,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             touched: Vec::new(),
             holds: Holds::default(),
             arrivals: Arrivals::default(),
-            guests: Guests::default(),
+            guests: Guests::new(plan.client_memory),
             commands,
             has_commands: false,
             pending: Pending::default(),

@@ -2,6 +2,7 @@
 //!
 //! How: a ring whose requests are written down, over a core with simulated disks.
 
+mod bounds;
 mod led;
 mod left;
 
