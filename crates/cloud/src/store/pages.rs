@@ -3,11 +3,14 @@
 //! How: a page ends with a token that asks for the next one. A token that came before, a page that
 //! begins as the one before, and more pages or keys than a volume may have are faults, which are
 //! tried again as others are: broken stores would be asked for ever.
+//! What else lies beside a volume, or below it, is not kept: a bucket may hold far more of it.
 //! Invariant: the requests of a listing, and the memory for its names, are bounded.
 //! Cost: a hash of each token. Not for: folders, which name their files at once.
 
 use super::{REQUEST_TIME, within};
 use crate::action::{Fault, FaultKind};
+use crate::removal::{PREFIXES, is_right_below, temporary_of};
+use crate::superblock::SUPERBLOCK_KEY;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use std::collections::HashSet;
 use std::fmt;
@@ -83,7 +86,8 @@ impl<'a> Keys<'a> {
     pub(super) fn add(&mut self, name: &str) -> Result<(), Fault> {
         let below = name.strip_prefix(self.root.as_str());
         let key = below.map(|below| below.trim_start_matches('/'));
-        self.found.extend(key.filter(|key| key.starts_with(self.prefix)).map(str::to_owned));
+        let is_wanted = |key: &&str| key.starts_with(self.prefix) && is_of_a_volume(key);
+        self.found.extend(key.filter(is_wanted).map(str::to_owned));
         if self.found.len() > KEYS_MAX {
             let cause = format!("the store names more than {KEYS_MAX} objects of the volume");
             return Err(Fault { kind: FaultKind::Retry, cause });
@@ -94,6 +98,12 @@ impl<'a> Keys<'a> {
     pub(super) fn into_found(self) -> Vec<String> {
         self.found
     }
+}
+
+/// Whether a key may be of an object of the volume, or of a file beside one.
+fn is_of_a_volume(key: &str) -> bool {
+    let is_superblock = temporary_of(key).map_or(key, |(of, _)| of) == SUPERBLOCK_KEY;
+    is_superblock || PREFIXES.iter().any(|prefix| is_right_below(key, prefix))
 }
 
 #[cfg(test)]
@@ -167,6 +177,42 @@ mod tests {
                 }
             }
             assert_eq!(book.1.load(Ordering::Relaxed), asked, "case {number}");
+        }
+    }
+
+    /// Goal: a volume at a bucket's root keeps the names of its own objects alone, however many
+    /// others there are, and other volumes below it keep theirs. Method: names of each kind.
+    #[test]
+    fn what_is_not_the_volumes_is_not_kept() {
+        let own = [
+            "superblock",
+            "superblock#0",
+            "superblock#12",
+            "segments/0000000000000001-00000001",
+            "segments/0000000000000001-00000001#2",
+            "checkpoints/0000000000000001-00000001",
+            "snapshots/0000000000000001-00000001-00000000",
+            "probes/node-1",
+        ];
+        let others = [
+            "photos/1.jpg",
+            "index.html",
+            "superblock2",
+            "superblock#",
+            "superblock#1/x",
+            "segments",
+            "segments/other/segments/0000000000000001-00000001",
+            "other/superblock",
+            "other/checkpoints/0000000000000001-00000001",
+        ];
+        for root in ["", "maps"] {
+            let mut keys = Keys::new(root.to_owned(), "");
+            for name in own.iter().chain(&others) {
+                let name =
+                    if root.is_empty() { (*name).to_owned() } else { format!("{root}/{name}") };
+                assert!(keys.add(&name).is_ok());
+            }
+            assert_eq!(keys.into_found(), own, "below `{root}`");
         }
     }
 }
