@@ -470,6 +470,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             let now_state = (self.volume.is_lost(), self.volume.is_drained());
             if std::mem::replace(&mut state, now_state) != now_state {
                 said = None;
+                self.stop_uploads();
             }
             if said.is_none_or(|at: Instant| at.elapsed() >= Duration::from_nanos(SLEEP_MAX.0 / 2))
             {
@@ -633,13 +634,23 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             let end = match turn.come().await {
                 Some(permit) => permit.carry(bytes, store.perform(request)).await,
                 None => {
-                    let cause = "too many segments wait for the node's uplink".to_owned();
+                    let cause = "too many segments wait for the node's uplink, or the volume is \
+                                 lost";
+                    let cause = cause.to_owned();
                     End::Failed(Fault { kind: FaultKind::Retry, cause })
                 }
             };
             // A volume that has ended needs no answers.
             let _ = events.send(Event::End(id, end));
         });
+    }
+
+    /// Segments of a volume that is lost do not go up when their turn comes: no superblock will
+    /// name them.
+    fn stop_uploads(&self) {
+        if self.volume.is_lost() {
+            self.lane.withdraw();
+        }
     }
 
     /// Writes to the read cache, which leaves the device's last room to others.

@@ -5,11 +5,12 @@ use crate::journal::JOURNAL_BYTES_MIN;
 use crate::restore::Restored;
 use crate::segment::{Compression, VolumeUuid};
 use crate::store::Store;
-use crate::uplink::Lane;
-use crate::volume::{ConditionalPuts, Limits, Plan};
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use crate::uplink::{Lane, TimeOfDay, Uplink, UplinkLimits};
+use crate::volume::{ConditionalPuts, Limits, Link, Plan};
 use crate::watch::Order;
-use crate::{End, Request};
-use layby_types::{Backing as _, BackingDone, BackingOperation};
+use crate::{Condition, End, Request};
+use layby_types::{Backing as _, BackingDone, BackingOperation, Nanos, VolumeId};
 use std::sync::mpsc::{Receiver, channel};
 
 const BLOCK: u64 = 4096;
@@ -67,19 +68,15 @@ impl Node {
     }
 
     fn try_open(&self, plan: Plan, store: Store) -> Result<Home, HostError> {
+        self.open_by(plan, store, Lane::alone(self.runtime.handle().clone()))
+    }
+
+    fn open_by(&self, plan: Plan, store: Store, lane: Lane) -> Result<Home, HostError> {
         prepare(&plan, &self.paths(), JOURNAL_BYTES_MIN, 1)?;
         let (woken, wakes) = channel();
         let wake = move || woken.send(()).expect("the test waits");
         let handle = self.runtime.handle().clone();
-        let backing = CloudBacking::open(
-            plan,
-            &self.paths(),
-            store,
-            Lane::alone(handle.clone()),
-            handle,
-            1,
-            wake,
-        );
+        let backing = CloudBacking::open(plan, &self.paths(), store, lane, handle, 1, wake);
         Ok(Home { backing: backing?, wakes, token: 0 })
     }
 }
@@ -290,4 +287,54 @@ fn a_close_vouches_for_what_was_flushed() {
     bytes[at.expect("the journal has it")] ^= 1;
     std::fs::write(&journal, bytes).expect("it can be written");
     assert_eq!(node.open().backing.damaged(), [(3 * BLOCK, BLOCK)]);
+}
+
+/// Goal: a session that was fenced puts no segment that waited for its turn at the uplink. Method:
+/// an upload of another volume that has the only place, a segment that waits, a superblock of
+/// another node; once the volume has seen that, the place is free.
+#[test]
+fn a_fenced_volume_puts_nothing_that_waited() {
+    let node = Node::new();
+    let handle = node.runtime.handle().clone();
+    let limits = UplinkLimits { in_flight_max: 1, ..UplinkLimits::DEFAULT };
+    let uplink = Uplink::new(limits, || TimeOfDay::MIDNIGHT, handle);
+    let [lane, other] = [0, 1].map(|volume| Lane::new(&uplink, VolumeId(volume), ""));
+    let store = Store::in_memory();
+    let opened = node.open_by(Node::plan(), store.clone(), lane);
+    let mut home = opened.expect("it opens");
+    home.write(0, 1, 1);
+    home.drain();
+    let permit = node.runtime.block_on(other.ask(1 << 20, Nanos::ZERO).come());
+    home.write(1, 2, 1);
+    let watch = home.backing.watch();
+    watch.order(Order::Drain(true));
+    while uplink.seen().waiting.0 == 0 {
+        home.read(0);
+    }
+    let perform = |request| node.runtime.block_on(store.perform(request));
+    let get = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
+    let End::Bytes(bytes, Some(tag)) = perform(get) else { panic!("it is there") };
+    let block = Superblock::decode(&bytes).expect("it is whole");
+    let (other, session) = (VolumeUuid([9; 16]).to_string(), block.session + 1);
+    let block = Superblock { node: other, epoch: block.epoch + 1, session, ..block };
+    let (key, bytes) = (SUPERBLOCK_KEY.to_owned(), block.encode().into());
+    let put = Request::Put { key, bytes, condition: Condition::Replace(tag) };
+    assert!(matches!(perform(put), End::Stored(_)));
+    let keys = || match perform(Request::List { prefix: "segments/".to_owned() }) {
+        End::Keys(keys) => keys,
+        end => panic!("a list ends otherwise: {end:?}"),
+    };
+    let before = keys();
+    watch.order(Order::Look);
+    let lost = watch.wait(|said| matches!(said.status.link, Link::Lost(_)));
+    node.runtime.block_on(lost).expect("it goes on");
+    drop(permit);
+    // A turn that came is over when nothing waits and nothing is under way.
+    let is_over = |_| {
+        std::thread::yield_now();
+        let seen = uplink.seen();
+        (seen.waiting.0, seen.in_flight.0) == (0, 0)
+    };
+    assert!((0..10_000_000).any(is_over), "{:?}", uplink.seen());
+    assert_eq!(keys(), before, "what waited was put");
 }

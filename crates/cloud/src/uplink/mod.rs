@@ -200,8 +200,13 @@ impl Uplink {
     }
 
     fn forget(&self, volume: VolumeId) {
+        self.state().dirty.remove(&volume);
+        self.withdraw_waiting(volume);
+    }
+
+    /// A volume gets no more turns; what waits for one hears that it never comes.
+    fn withdraw_waiting(&self, volume: VolumeId) {
         let mut state = self.state();
-        state.dirty.remove(&volume);
         for upload in state.queue.forget_volume(volume) {
             state.waiting.remove(&upload.id);
         }
@@ -353,6 +358,11 @@ impl Lane {
 
     pub(crate) fn set_dirty(&self, bytes: u64, expected: u64) {
         self.uplink.set_dirty(self.volume, bytes, expected);
+    }
+
+    /// The volume uploads nothing any more: what waits for a turn gets none.
+    pub(crate) fn withdraw(&self) {
+        self.uplink.withdraw_waiting(self.volume);
     }
 
     /// How long the volume's clients wait, over the link as it is expected to be.
