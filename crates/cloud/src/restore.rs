@@ -274,7 +274,7 @@ impl Restored {
         let volume = identity(&superblock)?;
         let mut map = CloudMap::new(volume);
         if let Some(checkpoint) = superblock.checkpoint {
-            map = read_map(fetch, volume, &checkpoint.key())?;
+            map = read_map(fetch, volume, (&checkpoint.key(), checkpoint.number))?;
         }
         while let Some(name) = superblock.segment(map.number + 1) {
             if is_planted(Plant::NewestSegmentsIgnored) && superblock.checkpoint.is_some() {
@@ -317,7 +317,8 @@ impl Restored {
             let known = superblock.snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             return Err(RestoreError::NoSnapshot(name.to_owned(), known));
         };
-        let mut map = read_map(fetch, identity(&superblock)?, &snapshot.key())?;
+        let (key, number) = (snapshot.key(), snapshot.number);
+        let mut map = read_map(fetch, identity(&superblock)?, (&key, number))?;
         map.end_at(snapshot.size_bytes.div_ceil(superblock.block_bytes.into()));
         Ok(Restored { superblock, segments_beyond: 0, snapshot: Some(snapshot), map })
     }
@@ -495,9 +496,15 @@ fn identity(superblock: &Superblock) -> Result<VolumeUuid, RestoreError> {
     superblock.volume.parse().map_err(|()| RestoreError::Damaged(SUPERBLOCK_KEY.to_owned()))
 }
 
-fn read_map(fetch: Fetch<'_>, volume: VolumeUuid, key: &str) -> Result<CloudMap, RestoreError> {
+/// The map under a key, of the segments up to this number: an older one is damage.
+fn read_map(
+    fetch: Fetch<'_>,
+    volume: VolumeUuid,
+    (key, number): (&str, u64),
+) -> Result<CloudMap, RestoreError> {
     let bytes = get(fetch, key, None)?;
-    CloudMap::decode_of(volume, &bytes).ok_or_else(|| match map::is_earlier(&bytes) {
+    let map = CloudMap::decode_of(volume, &bytes).filter(|map| map.number == number);
+    map.ok_or_else(|| match map::is_earlier(&bytes) {
         true => RestoreError::Earlier(key.to_owned()),
         false => RestoreError::Damaged(key.to_owned()),
     })

@@ -9,6 +9,7 @@ mod discards;
 mod fenced;
 mod flipped;
 mod hosted;
+mod learned;
 mod lives;
 mod map_file;
 mod past;

@@ -19,6 +19,10 @@ use crate::superblock::{Deleted, Superblock};
 use std::ops::DerefMut;
 use std::sync::Arc;
 
+/// Why a volume is lost whose checkpoint is not the one that the superblock names.
+pub(super) const CHECKPOINT_DAMAGED: &str =
+    "the checkpoint in the store is damaged, or another one, or another volume's; ";
+
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// The store has no superblock: one is made where there never was one.
     pub(super) fn on_absent(&mut self) {
@@ -197,7 +201,17 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.ask(request, Flight::Superblock(Step::Head { is_whole }));
     }
 
+    /// Whether a map is the one that a superblock's checkpoint is of. An older one has fewer
+    /// segments, so that the checkpoint would be fetched again and again.
+    fn is_named(&self, map: &CloudMap) -> bool {
+        let named = self.session.current().and_then(|block| block.checkpoint);
+        named.is_some_and(|checkpoint| checkpoint.number == map.number)
+    }
+
     pub(super) fn on_checkpoint(&mut self, map: CloudMap) {
+        if !self.is_named(&map) {
+            return self.recheck(CHECKPOINT_DAMAGED.to_owned() + STAYS_DAMAGED);
+        }
         if self.is_passed_by_copy(map.journal_next) {
             return self.lose_to_copy();
         }
@@ -209,9 +223,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     pub(super) fn on_head(&mut self, bytes: &[u8], is_whole: bool) {
         let next = self.map.number + 1;
+        let named = self.session.current().and_then(|block| block.segment(next));
         let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
         match (Index::decode(bytes), length) {
-            (Some(index), _) if index.name.number == next && index.volume == self.plan.volume => {
+            (Some(index), _) if named == Some(index.name) && index.volume == self.plan.volume => {
                 if self.is_passed_by_copy(index.journal_next) {
                     return self.lose_to_copy();
                 }

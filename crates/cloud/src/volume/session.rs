@@ -12,6 +12,7 @@
 
 use super::again::STAYS_DAMAGED;
 use super::conditions::{CLAIM_REST, Conflicts, Probe, ProbeStep};
+use super::learn::CHECKPOINT_DAMAGED;
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, FaultKind, Request, Tag};
 use crate::map::{self, CloudMap, EARLIER};
@@ -309,10 +310,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                     None if map::is_earlier(&bytes) => {
                         self.recheck(format!("the checkpoint in the store is not read: {EARLIER}"));
                     }
-                    None => self.recheck(format!(
-                        "the checkpoint in the store is damaged, or another volume's; \
-                         {STAYS_DAMAGED}"
-                    )),
+                    None => self.recheck(CHECKPOINT_DAMAGED.to_owned() + STAYS_DAMAGED),
                 }
             }
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
