@@ -1,15 +1,17 @@
 //! What a start learns from the store: each object is the one that the superblock names.
 //!
-//! How: sound objects of another number or session lie where the superblock names others. The node
-//! starts.
+//! How: sound objects of another number or session lie where the superblock names others; a map
+//! file lacks what the store has. The node starts.
 
-use super::lives::{BLOCK, JOURNAL, Life, NODE, plan};
+use super::lives::{BLOCK, BLOCKS, JOURNAL, Life, NODE, plan};
+use crate::meta::{self, Frame};
 use crate::restore::{RestoreError, Restored};
 use crate::segment::{Builder, Compression, SegmentName, VolumeUuid};
 use crate::simulated::SimDisks;
 use crate::snapshot::{Snapshot, SnapshotChange};
 use crate::superblock::{Checkpointed, SUPERBLOCK_KEY, Superblock};
 use crate::volume::{Link, create};
+use layby_types::BackingOperation;
 
 /// Steps within which a session has opened, or not.
 const STEPS: usize = 4000;
@@ -135,4 +137,59 @@ fn an_older_snapshots_map_is_damage() {
         assert_eq!(found, Some(RestoreError::Damaged(second)), "seed {seed}");
         assert!(restored(&life, Some("first")).is_ok(), "seed {seed}");
     }
+}
+
+/// A map file as it was before its last frames, so many segments fewer than the checkpoint of the
+/// superblock has; none where the file does not go back so far.
+fn cut_before(life: &Life, checkpoint: u64) -> Option<Vec<u8>> {
+    let frames = meta::decode(&life.world.disks.map_file).expect("it is whole");
+    let is_at =
+        |frame: &Frame| matches!(frame, Frame::Stored(index) if index.name.number >= checkpoint);
+    let at = frames.iter().position(is_at)?;
+    // Its first frames alone say what the volume is.
+    (at > 1).then(|| frames[..at].iter().flat_map(Frame::encode).collect())
+}
+
+/// Goal: what a checkpoint of the store has is not read from the journal, whose ring comes round: a
+/// node whose map file lost its last frames read such blocks as `EIO` once it had. Method: a map
+/// file that ends before the checkpoint's last segment; a start, which reads all; new writes of
+/// some blocks for longer than the ring, then all again.
+#[test]
+fn what_a_checkpoint_has_is_not_read_from_the_journal() {
+    let mut cut = 0;
+    for seed in 0..40 {
+        let mut life = Life::new(seed);
+        life.load(60 + seed * 5);
+        life.settle();
+        life.sync_all();
+        life.settle();
+        let Some(checkpoint) = superblock(&life).checkpoint else { continue };
+        let Some(map_file) = cut_before(&life, checkpoint.number) else { continue };
+        life.stop();
+        life.world.disks.map_file = map_file;
+        life.open_again();
+        life.settle();
+        assert!(life.read_all() == life.whole_state(), "seed {seed}");
+        cut += 1;
+        // Twice the ring's length, of a quarter of the volume.
+        let (blocks, batches) = (BLOCKS / 4, 2 * JOURNAL / (17 * BLOCK));
+        let before = life.whole_state();
+        for batch in 0..batches {
+            let (token, first) = (life.token() + (1 << 41), batch * 16 % blocks);
+            let length = 16.min(blocks - first);
+            let buffer = vec![batch as u8; (length * BLOCK) as usize];
+            let write = BackingOperation::Write { offset: first * BLOCK, buffer, durable: true };
+            life.volume.submit(token, write);
+            assert_eq!(life.wait(token).0, Ok(()), "seed {seed}");
+        }
+        life.volume.forget_all_uploaded();
+        for block in blocks..BLOCKS {
+            let (token, buffer) = (life.token(), vec![0xee; BLOCK as usize]);
+            life.volume.submit(token, BackingOperation::Read { offset: block * BLOCK, buffer });
+            let (result, bytes) = life.wait(token);
+            assert_eq!(result, Ok(()), "block {block}, seed {seed}");
+            assert_eq!(bytes.as_ref(), Some(&before[block as usize]), "block {block}, seed {seed}");
+        }
+    }
+    assert!(cut > 10, "{cut} of 40 map files were cut");
 }

@@ -215,10 +215,21 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.is_passed_by_copy(map.journal_next) {
             return self.lose_to_copy();
         }
+        self.drop_stored(map.journal_next);
         self.map = Arc::new(map);
         self.at_hand.clear();
         self.read_cache.clear();
         self.catch_up();
+    }
+
+    /// What the journal holds of batches before this one is read from the store from now on: the
+    /// ring will be reused there. The map that says so has all of them, in order, so that of each
+    /// block it has the version of the overlay's run, or a newer one of a batch before this one;
+    /// that would be in the overlay, since the journal lacks no batch between two that it has.
+    fn drop_stored(&mut self, journal_next: u64) {
+        let stored = self.overlay.iter().filter(|(_, place)| place.seq < journal_next);
+        let stored: Vec<_> = stored.map(|(run, _)| run).collect();
+        stored.into_iter().for_each(|run| drop(self.overlay.remove(run)));
     }
 
     pub(super) fn on_head(&mut self, bytes: &[u8], is_whole: bool) {
