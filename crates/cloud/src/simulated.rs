@@ -27,7 +27,7 @@ pub struct SimFaults {
     pub is_cut: bool,
     /// Puts find no room.
     pub is_full: bool,
-    /// Removals of single objects are denied.
+    /// Removals are denied.
     pub denies_deletes: bool,
     /// Requests for keys are denied.
     pub denies_lists: bool,
@@ -481,7 +481,8 @@ impl SimWorld {
         if is_put && self.faults.is_full {
             return Some(failed(FaultKind::Retry));
         }
-        if self.faults.denies_deletes && matches!(request, Request::Delete { .. }) {
+        let is_removal = matches!(request, Request::Delete { .. } | Request::DeleteMany { .. });
+        if self.faults.denies_deletes && is_removal {
             return Some(failed(FaultKind::Denied));
         }
         if self.faults.denies_lists && matches!(request, Request::List { .. }) {

@@ -5,6 +5,7 @@ mod around;
 mod cleaning;
 mod conditions;
 mod cut;
+mod denied;
 mod discards;
 mod fenced;
 mod flipped;

@@ -140,7 +140,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 break spare;
             }
         };
-        self.clean.wants_checkpoint |= spare.dead * 100 > totals.live * DEAD_PERCENT;
+        // Where removals fail, a checkpoint frees nothing, and is one object more that stays.
+        let is_worth_it = spare.dead * 100 > totals.live * DEAD_PERCENT;
+        self.clean.wants_checkpoint |= is_worth_it && !self.gone.is_failing();
     }
 
     fn wants_cleaning(&self) -> bool {

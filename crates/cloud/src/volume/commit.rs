@@ -7,12 +7,13 @@
 //! Cost: a superblock per interval while there is something new; checkpoints are at most an eighth
 //! of what goes up, or what dead segments are worth.
 
+use super::gone::Removed;
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
 use crate::clone::CLONE_EPOCHS;
 use crate::map::MapImage;
 use crate::meta::{Born, Committed, Frame};
-use crate::removal::{KEYS_MAX, is_right_below, session_of, temporary_of};
+use crate::removal::{is_right_below, session_of, temporary_of};
 use crate::segment::SegmentName;
 use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::{Checkpointed, SUPERBLOCK_KEY, Superblock};
@@ -25,7 +26,7 @@ use std::sync::Arc;
 const MAP_FILE_GROWTH: u64 = 4 << 20;
 /// Bytes that go up between two checkpoints that nothing else asks for, per byte of the last.
 const PUT_PER_CHECKPOINT: u64 = 8;
-/// Deletions under way at most.
+/// Deletions of segments under way at most.
 const DELETES_MAX: usize = 8;
 
 /// What the superblock is to say next, and what rests on it.
@@ -196,7 +197,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.commit.checkpoint_bytes = (length, self.counters.bytes_put);
         }
         for number in std::mem::take(&mut self.commit.gone) {
-            self.on_deleted(Some(number));
+            self.on_deleted(number);
         }
         self.apply_stored();
     }
@@ -226,19 +227,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         for number in dead.into_iter().take(room) {
             let key = self.map.name(number).expect("it was just listed").key();
             self.commit.deleting.push(number);
-            self.ask(Request::Delete { key }, Flight::Delete { number: Some(number) });
+            self.ask(Request::Delete { key }, Flight::Delete { number });
         }
         let current = checkpoint.key();
-        for key in std::mem::take(&mut self.commit.orphans) {
-            match key < current {
-                true => self.ask(Request::Delete { key }, Flight::Delete { number: None }),
-                false => self.commit.orphans.push(key),
-            }
-        }
+        let old = self.commit.orphans.extract_if(.., |key| *key < current);
+        let old: Vec<String> = old.collect();
+        self.remove(old);
     }
 
-    pub(super) fn on_deleted(&mut self, number: Option<u64>) {
-        let Some(number) = number else { return };
+    pub(super) fn on_deleted(&mut self, number: u64) {
+        self.gone.on_end(Removed::Segment, true);
         if self.is_encoding() {
             return self.commit.gone.push(number);
         }
@@ -257,10 +255,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn on_swept(&mut self, end: End) {
         let (End::Keys(keys), true) = (end, self.session.is_open()) else { return };
         let orphans: Vec<String> = keys.into_iter().filter(|key| self.is_orphan(key)).collect();
-        for keys in orphans.chunks(KEYS_MAX) {
-            let keys = keys.to_vec();
-            self.ask(Request::DeleteMany { keys }, Flight::Delete { number: None });
-        }
+        self.remove(orphans);
     }
 
     /// Whether an object is an earlier session's that nothing names. Other volumes may lie below

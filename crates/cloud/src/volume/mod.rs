@@ -18,6 +18,7 @@ mod claims;
 mod clean;
 mod commit;
 mod conditions;
+mod gone;
 mod learn;
 mod read;
 mod read_cache;
@@ -207,8 +208,9 @@ enum Flight {
         number: u64,
     },
     Delete {
-        number: Option<u64>,
+        number: u64,
     },
+    Remove,
     Sweep,
 }
 
@@ -243,6 +245,7 @@ pub struct Volume<B> {
     commit: commit::Commits,
     session: session::Session,
     clean: clean::Cleaning,
+    gone: gone::Gone,
     snapshots: snapshots::Snapshots,
     resizing: size::Resizing,
     /// Whether the store has ever said what this volume is, so that it can be served without it.
@@ -474,6 +477,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             Flight::CleanGet { from, number } => self.on_clean_get(number, from, end),
             Flight::Delete { number } => self.on_deleted(number),
+            Flight::Remove => self.on_removed(),
             Flight::Sweep => self.on_swept(end),
         }
     }
@@ -714,6 +718,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             let flight = Flight::Superblock(session::Step::Before);
             retry = Retry { flight, request, attempt: retry.attempt };
         }
+        retry.request = self.note_failed_removal(&retry.flight, retry.request);
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
         let rest = rest / 2 + self.rng.below(rest);
         retry.attempt += 1;
@@ -787,8 +792,6 @@ fn is_answer(request: &Request, fault: FaultKind) -> bool {
         Request::Get { .. } => matches!(fault, FaultKind::NotFound | FaultKind::Short),
         Request::Delete { .. } => fault == FaultKind::NotFound,
         Request::Put { .. } => fault == FaultKind::Condition,
-        // What nobody needs and nobody may delete stays; the next start sweeps again.
-        Request::DeleteMany { .. } => fault == FaultKind::Denied,
-        Request::List { .. } => false,
+        Request::DeleteMany { .. } | Request::List { .. } => false,
     }
 }

@@ -270,6 +270,7 @@ impl<B> Volume<B> {
             commit: Commits::new(born, tail),
             session: session(taken, seed),
             clean: super::clean::Cleaning::default(),
+            gone: super::gone::Gone::default(),
             snapshots: super::snapshots::Snapshots::default(),
             resizing,
             is_known,

@@ -342,10 +342,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 None => self.snapshots.changes.push(change),
             }
         }
-        for gone in before.iter().filter(|snapshot| !is_among(snapshot, &now)) {
-            let request = Request::Delete { key: gone.key() };
-            self.ask(request, Flight::Delete { number: None });
-        }
+        let dropped = before.iter().filter(|snapshot| !is_among(snapshot, &now));
+        self.remove(dropped.map(Snapshot::key));
     }
 
     /// How a change has ended where the superblock has these snapshots; none where it goes on.
