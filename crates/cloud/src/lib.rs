@@ -50,7 +50,7 @@ pub use removal::{
     CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below, temporary_of,
 };
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
-pub use salvage::{Salvage, SalvageRange, SalvageSink};
+pub use salvage::{Salvage, SalvageKind, SalvageRange, SalvageSink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use snapshot::{
     CLONES_MAX, CloneMark, SNAPSHOT_NAME_MAX, SNAPSHOTS_MAX, Snapshot, SnapshotChange,

@@ -5,7 +5,8 @@
 //! superblock names is not counted as stored. Of a store that was set back, what the ring still
 //! holds from before counts, too ([`Wanted::All`]). Payloads are compared with their checksums
 //! before they are handed out.
-//! Invariant: nothing is written. What is damaged ends it: nothing behind that is handed out.
+//! Invariant: nothing is written. A payload that is damaged is not handed out, nor what its blocks
+//! held before; all others are. Behind a damaged header nothing is known.
 //! Cost: the journal's part is read twice. Not for: a volume whose node goes on writing it.
 
 use crate::codec::crc32c;
@@ -25,12 +26,23 @@ pub struct SalvageRange {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// It was made zeros, and holds no data.
-    pub is_zero: bool,
+    /// What it holds.
+    pub what: SalvageKind,
     /// The journal's batch that has it; they count on through the volume's time on this node.
     pub batch: u64,
     /// When that was written, since 1970; none where it was not written down.
     pub written: Option<Nanos>,
+}
+
+/// What is known of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SalvageKind {
+    /// It is handed out.
+    Data,
+    /// It was made zeros, and holds no data.
+    Zeros,
+    /// Its checksum does not hold: it is lost, unless the store got it.
+    Damaged,
 }
 
 /// Takes bytes at an offset of the volume.
@@ -85,9 +97,17 @@ impl Salvage {
     /// The ranges, in the order of their offsets; neighbours of one batch are one.
     #[must_use]
     pub fn ranges(&self) -> Vec<SalvageRange> {
+        let whole = self.found.left.iter().map(|left| match left.payload {
+            Some(_) => self.range(left, SalvageKind::Data),
+            None => self.range(left, SalvageKind::Zeros),
+        });
+        let damaged = self.found.damaged.iter();
+        let damaged = damaged.map(|left| self.range(left, SalvageKind::Damaged));
+        let mut all: Vec<SalvageRange> = whole.chain(damaged).collect();
+        all.sort_unstable_by_key(|range| range.offset);
         let mut ranges: Vec<SalvageRange> = Vec::new();
-        for next in self.found.left.iter().map(|left| self.range(left)) {
-            let of = |range: &SalvageRange| (range.batch, range.is_zero);
+        for next in all {
+            let of = |range: &SalvageRange| (range.batch, range.what);
             match ranges.last_mut() {
                 Some(last) if last.offset + last.length == next.offset && of(last) == of(&next) => {
                     last.length += next.length;
@@ -98,37 +118,57 @@ impl Salvage {
         ranges
     }
 
-    fn range(&self, left: &Left) -> SalvageRange {
+    fn range(&self, left: &Left, what: SalvageKind) -> SalvageRange {
         let block = u64::from(self.found.block_bytes);
         SalvageRange {
             offset: left.blocks.start * block,
             length: (left.blocks.end - left.blocks.start) * block,
-            is_zero: left.payload.is_none(),
+            what,
             batch: left.seq,
             written: (left.since > Nanos::ZERO).then_some(left.since),
         }
     }
 
-    /// Hands the bytes of all ranges that hold data to `sink`, with their offsets.
+    /// Hands the bytes of all ranges that hold data to `sink`, with their offsets. What is damaged
+    /// by now is left out, and is so in [`Salvage::ranges`] from then on.
     ///
     /// # Errors
-    /// [`HostError`] where the journal cannot be read any more as it was a moment ago; those of
-    /// `sink`.
-    pub fn copy<E: From<HostError>>(&self, sink: &mut SalvageSink<'_, E>) -> Result<(), E> {
-        let block = u64::from(self.found.block_bytes);
-        let failed = |error| HostError::Open(OpenError::Journal(error));
-        for left in &self.found.left {
-            let Some((at, blocks, skip, crc)) = left.payload else { continue };
-            let bytes = read_at(&self.journal, at, blocks * block);
-            let bytes = bytes.map_err(|cause| failed(JournalError::Device(cause)))?;
-            if crc32c(&bytes) != crc {
-                return Err(failed(JournalError::Damaged(at)).into());
+    /// [`HostError`] where the journal cannot be read any more; those of `sink`.
+    pub fn copy<E: From<HostError>>(&mut self, sink: &mut SalvageSink<'_, E>) -> Result<(), E> {
+        for left in std::mem::take(&mut self.found.left) {
+            match self.copy_one(&left, sink)? {
+                true => self.found.left.push(left),
+                false => self.found.damaged.push(left),
             }
-            let range = self.range(left);
-            let from = (skip * block) as usize;
-            sink(range.offset, &bytes[from..from + range.length as usize])?;
         }
         Ok(())
+    }
+
+    /// The same of one write; whether it is whole.
+    fn copy_one<E: From<HostError>>(
+        &self,
+        left: &Left,
+        sink: &mut SalvageSink<'_, E>,
+    ) -> Result<bool, E> {
+        let block = u64::from(self.found.block_bytes);
+        let Some((at, blocks, skip, crc)) = left.payload else { return Ok(true) };
+        let failed = |cause| HostError::Open(OpenError::Journal(JournalError::Device(cause)));
+        let bytes = read_at(&self.journal, at, blocks * block).map_err(failed)?;
+        if crc32c(&bytes) != crc {
+            return Ok(false);
+        }
+        let range = self.range(left, SalvageKind::Data);
+        let from = (skip * block) as usize;
+        sink(range.offset, &bytes[from..from + range.length as usize])?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+impl Salvage {
+    /// First bytes on the device of all payloads that hold data.
+    pub(crate) fn places(&self) -> Vec<u64> {
+        self.found.left.iter().filter_map(|left| left.payload).map(|(at, ..)| at).collect()
     }
 }
 

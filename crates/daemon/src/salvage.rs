@@ -14,7 +14,7 @@ use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
 use crate::image::{FILE_MODE, Image, ImageWords, beside, refuse_existing, unwritable};
 use chrono::{DateTime, SecondsFormat};
-use layby_cloud::{HostError, Paths, Salvage, SalvageRange, Wanted};
+use layby_cloud::{HostError, Paths, Salvage, SalvageKind, SalvageRange, Wanted};
 use layby_types::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -45,6 +45,9 @@ pub struct SalvageAnswer {
     pub bytes: u64,
     /// Bytes that were made zeros.
     pub zero_bytes: u64,
+    /// Bytes whose newest write is damaged in the journal: they are listed, and not saved.
+    #[serde(default)]
+    pub damaged_bytes: u64,
     /// Ranges.
     pub ranges: u64,
     /// When the oldest of them was written, as far as that was written down.
@@ -93,7 +96,7 @@ pub fn salvage(
             )));
     }
     let wanted = if is_all { Wanted::All } else { Wanted::Unnamed };
-    let found = Salvage::open(&paths, wanted).map_err(|cause| unreadable(&error, &cause))?;
+    let mut found = Salvage::open(&paths, wanted).map_err(|cause| unreadable(&error, &cause))?;
     match lock {
         Err(running) if running.kind == ReportKind::InUse && found.taken().is_some() => {}
         Err(running) if running.kind == ReportKind::InUse => {
@@ -102,15 +105,17 @@ pub fn salvage(
         Err(refused) => return Err(refused.clone()),
         Ok(_) => {}
     }
-    let ranges = found.ranges();
+    let mut ranges = found.ranges();
     let listing = file.filter(|_| !ranges.is_empty()).map(|file| beside(file, ".ranges"));
     if let (Some(file), Some(listing)) = (file, &listing) {
         refuse_existing(listing, &IMAGE)?;
         let image = Image::begin(file, record.length, &IMAGE)?;
-        save(&found, &image, record.length).map_err(|ended| match ended {
+        save(&mut found, &image, record.length).map_err(|ended| match ended {
             Ended::Journal(cause) => unreadable(&error, &cause),
             Ended::Image(cause) => unwritable(file, &IMAGE, &cause),
         })?;
+        // What was damaged only when it was copied is listed so.
+        ranges = found.ranges();
         write_listing(listing, &ranges).map_err(|cause| unwritable(listing, &IMAGE, &cause))?;
         image.finish(true).map(drop)?;
     }
@@ -129,7 +134,7 @@ impl From<HostError> for Ended {
 }
 
 /// What lies behind the volume's end was written before it was made shorter.
-fn save(found: &Salvage, image: &Image, length: u64) -> Result<(), Ended> {
+fn save(found: &mut Salvage, image: &Image, length: u64) -> Result<(), Ended> {
     found.copy(&mut |offset, bytes| {
         let fits = bytes.len().min(usize::try_from(length.saturating_sub(offset)).unwrap_or(0));
         image.write(offset, &bytes[..fits]).map_err(Ended::Image)
@@ -140,7 +145,11 @@ fn write_listing(listing: &Path, ranges: &[SalvageRange]) -> std::io::Result<()>
     let mut text = "offset,length,what,batch,written\n".to_owned();
     for range in ranges {
         let SalvageRange { offset, length, batch, .. } = range;
-        let what = if range.is_zero { "zeros" } else { "data" };
+        let what = match range.what {
+            SalvageKind::Data => "data",
+            SalvageKind::Zeros => "zeros",
+            SalvageKind::Damaged => "damaged",
+        };
         let written = range.written.and_then(time_text).unwrap_or_default();
         let line = writeln!(text, "{offset},{length},{what},{batch},{written}");
         line.expect("a string takes all");
@@ -163,8 +172,8 @@ fn answer(
     ranges: &[SalvageRange],
     listing: Option<PathBuf>,
 ) -> SalvageAnswer {
-    let bytes_of = |is_zero: bool| {
-        let those = ranges.iter().filter(|range| range.is_zero == is_zero);
+    let bytes_of = |what: SalvageKind| {
+        let those = ranges.iter().filter(|range| range.what == what);
         those.map(|range| range.length).sum()
     };
     let times = || ranges.iter().filter_map(|range| range.written);
@@ -174,8 +183,9 @@ fn answer(
         size_bytes: record.length,
         taken: found.taken().map(str::to_owned),
         segment: found.segment(),
-        bytes: bytes_of(false),
-        zero_bytes: bytes_of(true),
+        bytes: bytes_of(SalvageKind::Data),
+        zero_bytes: bytes_of(SalvageKind::Zeros),
+        damaged_bytes: bytes_of(SalvageKind::Damaged),
         ranges: ranges.len() as u64,
         written_first: times().min().and_then(time_text),
         written_last: times().max().and_then(time_text),

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// What `layby salvage` says where it failed for damage.
+/// What `layby salvage` says where a part of the journal is damaged.
 const DAMAGED: &str = "is damaged";
 
 /// A node's options, with an SSD level that holds all of the volume.
@@ -198,7 +198,8 @@ fn a_take_that_broke_off_is_finished() {
 
 /// Writes what was saved over an image, as the help of `layby salvage` says.
 fn write_over(saved: &Path, image: &Path) {
-    let script = "tail -n +2 $0.ranges | while IFS=, read -r offset length rest; do \
+    let script = "grep -v ,damaged, $0.ranges | tail -n +2 | \
+        while IFS=, read -r offset length rest; do \
         dd if=$0 of=$1 bs=1M skip=$offset seek=$offset count=$length \
         iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none || exit 1; done";
     let done = Command::new("sh").args(["-c", script]).arg(saved).arg(image).status();
@@ -206,8 +207,9 @@ fn write_over(saved: &Path, image: &Path) {
 }
 
 /// Goal: what only the journal of a lost node has is counted, saved, put over an image of the
-/// volume, and not thrown away in passing; damage in it is named. Method: writes and zeros with the
-/// link cut, a kill, a node that takes the volume; the files beside what the client knows.
+/// volume, and not thrown away in passing; a damaged payload is named, and the rest is saved.
+/// Method: writes and zeros with the link cut, a kill, a node that takes the volume; the files
+/// beside what the client knows; a changed bit, and the files of both times beside each other.
 #[test]
 fn what_only_the_journal_has_is_saved() {
     let Some(world) = World::new() else { return };
@@ -256,11 +258,29 @@ fn what_only_the_journal_has_is_saved() {
     damage_journal(&world);
     let other = format!("{to}-2");
     let (is_done, text) = world.run(&[&["salvage", VOLUME, &other][..], &from].concat());
-    assert!(!is_done && text.contains(DAMAGED) && text.contains("at byte"), "{text}");
+    assert!(!is_done && text.contains(DAMAGED) && text.contains("checksums"), "{text}");
+    assert_rest_is_saved(&saved, Path::new(&other));
     let first = start(&world, "a");
     let gone = first.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
     assert!(gone.contains("are in no store are gone"), "{gone}");
     take(&first);
+}
+
+/// A journal of which one payload rotted has saved all but that, which the list names.
+fn assert_rest_is_saved(whole: &Path, rest: &Path) {
+    let read = |path: &Path| std::fs::read(path).expect("it was made");
+    let (mut whole, rest, list) = (read(whole), read(rest), format!("{}.ranges", rest.display()));
+    let list = std::fs::read_to_string(list).expect("it was made");
+    let damaged: Vec<&str> = list.lines().filter(|line| line.contains(",damaged,")).collect();
+    assert!(!damaged.is_empty(), "{list}");
+    for line in damaged {
+        let mut numbers = line.split(',').map_while(|number| number.parse::<usize>().ok());
+        let (offset, length) = (numbers.next().expect("an offset"), numbers.next().expect("one"));
+        assert!(length <= 16 * BLOCK as usize, "{line}");
+        whole[offset..offset + length].fill(0);
+    }
+    assert!(whole == rest, "more is missing than what is damaged");
+    assert!(rest.iter().any(|byte| *byte != 0));
 }
 
 /// One bit of a batch in the journal's middle is changed.

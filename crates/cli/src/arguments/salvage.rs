@@ -12,18 +12,18 @@ Examples:
   layby salvage maps
   layby salvage maps maps.left --all
 
-FILE is sparse and of the volume's size; FILE.ranges lists what is in it: offset, length, data or
-zeros, the journal's batch and when it was written. The node may run where it has found out that
-another one has the volume; else it must not. Over an image of the volume, such as `layby restore`
-makes, what was saved is written by
+FILE is sparse and of the volume's size; FILE.ranges lists what is in it: offset, length, data,
+zeros or damaged, the journal's batch and when it was written. Damaged ranges are not in FILE. The
+node may run where it has found out that another one has the volume; else it must not. Over an image
+of the volume, such as `layby restore` makes, what was saved is written by
 
-  tail -n +2 FILE.ranges | while IFS=, read -r offset length rest; do
+  grep -v ,damaged, FILE.ranges | tail -n +2 | while IFS=, read -r offset length rest; do
     dd if=FILE of=IMAGE bs=1M skip=$offset seek=$offset count=$length \\
       iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none
   done
 
 What the other node wrote to these ranges meanwhile is newer, and is lost in that image. Reads only.
-Exits with 3 when something is damaged.")]
+Exits with 3 when something is damaged; what is whole is saved all the same.")]
 pub(crate) struct SalvageArguments {
     /// The volume
     pub(crate) name: Name,

@@ -1,7 +1,7 @@
 //! `layby salvage`: what only a node's journal has of a volume, into a file or only counted.
 //!
 //! How: `layby_daemon::salvage` reads, this says what it found and what to do with it.
-//! Invariant: damage ends with an error, after all before it was saved.
+//! Invariant: damage ends with an error, after all that is whole was saved.
 //! Cost: nothing beside the reading.
 
 use crate::arguments::SalvageArguments;
@@ -19,7 +19,7 @@ pub(crate) fn salvage(arguments: &SalvageArguments, output: &mut Output) -> Resu
         true => output.json(&answer),
         false => show(arguments, &answer, output),
     };
-    verdict(answer.damaged_at.map(|at| damaged(arguments, at)), shown)
+    verdict(damaged(arguments, &answer), shown)
 }
 
 fn show(
@@ -55,6 +55,10 @@ fn show(
         }
     };
     output.line(&format!("{which}: {data} of data and {zeros} of zeros in {ranges} ranges"))?;
+    if answer.damaged_bytes > 0 {
+        let damaged = bytes(answer.damaged_bytes);
+        output.line(&format!("{damaged} among these ranges are damaged, and cannot be saved"))?;
+    }
     if let (Some(first), Some(last)) = (&answer.written_first, &answer.written_last) {
         output.line(&format!("written from {first} to {last}"))?;
     }
@@ -68,10 +72,23 @@ fn show(
     }
 }
 
-fn damaged(arguments: &SalvageArguments, at: u64) -> Report {
+/// What of the journal is damaged, if anything is.
+fn damaged(arguments: &SalvageArguments, answer: &SalvageAnswer) -> Option<Report> {
     let error = format!("the journal of volume `{}` is damaged", arguments.name);
-    Report::new(ReportKind::Corrupt, error)
-        .cause(format!("at byte {at}, where acknowledged data was"))
-        .state("what was written before that is saved, where a file was named; the rest is not")
-        .hint("put the journal back from a copy, and repeat it")
+    let report = Report::new(ReportKind::Corrupt, error);
+    let report = match (answer.damaged_at, answer.damaged_bytes) {
+        (Some(at), _) => report
+            .cause(format!("at byte {at}, where acknowledged data was"))
+            .state("what was written before that is saved, where a file was named; the rest is not")
+            .hint("put the journal back from a copy, and repeat it"),
+        (None, 0) => return None,
+        (None, damaged) => report
+            .cause(format!(
+                "{} of acknowledged writes do not match their checksums",
+                bytes(damaged)
+            ))
+            .state("all else is saved, where a file was named, whose list calls these `damaged`")
+            .hint("put the journal back from a copy, and repeat it"),
+    };
+    Some(report)
 }

@@ -17,6 +17,7 @@ mod past;
 mod removal;
 mod restores;
 mod rot;
+mod salvaged;
 mod sizes;
 mod snapshots;
 mod space;

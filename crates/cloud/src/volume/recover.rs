@@ -22,7 +22,7 @@ use crate::runs::Runs;
 use crate::segment::VolumeUuid;
 use layby_types::{Nanos, Rng};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -351,8 +351,10 @@ pub(crate) struct LeftOver {
     pub(crate) taken: Option<String>,
     /// Byte of the device where acknowledged data is damaged: what lay behind it is not here.
     pub(crate) damaged_at: Option<u64>,
-    /// Of each block the newest write, in the order of the blocks.
+    /// Of each block the newest write, in the order of the blocks, where that is whole.
     pub(crate) left: Vec<Left>,
+    /// The same of blocks whose newest write is damaged: no older one counts in its stead.
+    pub(crate) damaged: Vec<Left>,
 }
 
 /// A run of blocks of one write.
@@ -389,7 +391,7 @@ pub(crate) fn left_over(
     let ring = known.ring();
     let (start, block) = (known.start(), u64::from(block_bytes));
     let scanned = scan(&ring, start, block, read);
-    let Scanned { mut batches, ends_at: damaged_at, .. } = scanned.map_err(OpenError::Journal)?;
+    let Scanned { mut batches, damaged, ends_at } = scanned.map_err(OpenError::Journal)?;
     let committed = known.committed.unwrap_or_default();
     let mut from = committed.journal_next;
     if wanted == Wanted::All {
@@ -400,18 +402,22 @@ pub(crate) fn left_over(
     }
     let overlay = overlay_of(&batches, from);
     let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();
-    let left = overlay.iter().map(|(blocks, place)| {
+    let damaged: BTreeSet<u64> = damaged.iter().filter_map(|entry| entry.at).collect();
+    let is_whole = |place: &LocalPlace| place.at.is_none_or(|at| !damaged.contains(&at));
+    let left_of = |(blocks, place): (Range<u64>, LocalPlace)| {
         let payload = place
             .at
             .map(|at| (ring.device(at), u64::from(place.blocks), u64::from(place.skip), place.crc));
         Left { blocks, seq: place.seq, since: times[&place.seq], payload }
-    });
+    };
+    let (left, damaged): (Vec<_>, Vec<_>) = overlay.iter().partition(|(_, place)| is_whole(place));
     Ok(LeftOver {
         volume: known.born.volume,
         block_bytes,
         number: committed.number,
-        left: left.collect(),
+        left: left.into_iter().map(left_of).collect(),
+        damaged: damaged.into_iter().map(left_of).collect(),
         taken: known.taken,
-        damaged_at,
+        damaged_at: ends_at,
     })
 }
