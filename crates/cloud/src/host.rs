@@ -10,6 +10,7 @@
 //! Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
+use crate::bases::{BaseStore, Bases};
 use crate::clone::split_key;
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
@@ -322,7 +323,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             drains: 0,
             map_fault: None,
             hedge: Arc::new(Hedge::default()),
-            bases: Vec::new(),
+            bases: Bases::default(),
             answers: BTreeMap::new(),
             wake: Box::new(wake),
         };
@@ -432,8 +433,7 @@ struct Host<B> {
     /// Why changes of the map file wait.
     map_fault: Option<String>,
     hedge: Arc<Hedge>,
-    /// Stores of bases, as far as they were needed.
-    bases: Vec<Option<Store>>,
+    bases: Bases,
     /// Who waits for changes of snapshots, by the number of their order.
     answers: BTreeMap<u64, SnapshotAnswer>,
     wake: Box<dyn Fn() + Send>,
@@ -590,39 +590,37 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     }
 
     /// Gets what a client waits for; twice, where its class wants that and the first is late.
-    fn fetch(&self, id: ActionId, (store, request): (Store, Request)) {
-        let events = self.events.clone();
+    fn fetch(&self, id: ActionId, (base, request): (Option<Arc<BaseStore>>, Request)) {
+        let (own, events) = (self.store.clone(), self.events.clone());
         let hedge = self.lane.hedges().then(|| self.hedge.clone());
         self.runtime.spawn(async move {
-            let end = match hedge {
-                Some(hedge) => hedge.perform(|| store.perform(request.clone())).await,
-                None => store.perform(request).await,
+            let store = match base {
+                Some(base) => base.open().await,
+                None => Ok(own),
+            };
+            let end = match (store, hedge) {
+                (Err(fault), _) => End::Failed(fault),
+                (Ok(store), Some(hedge)) => hedge.perform(|| store.perform(request.clone())).await,
+                (Ok(store), None) => store.perform(request).await,
             };
             // A volume that has ended needs no answers.
             let _ = events.send(Event::End(id, end));
         });
     }
 
-    /// Which store a request goes to, and how it is called there.
-    fn place(&mut self, request: Request) -> Result<(Store, Request), End> {
-        let Request::Get { key, range } = &request else {
-            return Ok((self.store.clone(), request));
-        };
-        let (Some(number), key) = split_key(key) else { return Ok((self.store.clone(), request)) };
-        let Some(base) = self.volume.bases().get(number) else {
+    /// The base that a request goes to, if it is not the volume's own store, and how it is called
+    /// there.
+    fn place(&mut self, request: Request) -> Result<(Option<Arc<BaseStore>>, Request), End> {
+        let Request::Get { key, range } = &request else { return Ok((None, request)) };
+        let (Some(number), key) = split_key(key) else { return Ok((None, request)) };
+        let bases = self.volume.bases();
+        if number >= bases.len() {
             // The volume turned out to be another history's since this was asked for.
             let cause = format!("`{key}` is of a base that the volume has no more");
             return Err(End::Failed(Fault { kind: FaultKind::NotFound, cause }));
-        };
-        self.bases.resize(self.volume.bases().len(), None);
-        let known = &mut self.bases[number];
-        if known.is_none() {
-            let opened = self.store.beside(&base.url);
-            let denied = |cause| End::Failed(Fault { kind: FaultKind::Denied, cause });
-            *known = Some(opened.map_err(denied)?);
         }
-        let store = known.clone().expect("it was just opened");
-        Ok((store, Request::Get { key: key.to_owned(), range: range.clone() }))
+        let base = self.bases.of(number, bases, &self.store);
+        Ok((Some(base), Request::Get { key: key.to_owned(), range: range.clone() }))
     }
 
     /// Puts a segment when the uplink says so.

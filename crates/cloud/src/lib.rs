@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod bases;
 mod clone;
 mod codec;
 mod crypt;

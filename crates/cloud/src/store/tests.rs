@@ -10,8 +10,11 @@ use object_store::{
     CopyOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     PutMultipartOptions, PutResult,
 };
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What a double does instead of answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,4 +370,23 @@ async fn an_answer_has_a_bound() {
             }
         }
     }
+}
+
+/// Stores whose opening hangs, by URL, each until the other end of its channel says a word or goes.
+static GATED: Mutex<BTreeMap<String, (Receiver<()>, Store)>> = Mutex::new(BTreeMap::new());
+
+/// Has the opening of a store hang, once; what ends that.
+pub(crate) fn gate(url: &str, store: Store) -> Sender<()> {
+    let (open, opened) = channel();
+    let mut gated = GATED.lock().expect("no test panics with it");
+    gated.insert(url.to_owned(), (opened, store));
+    open
+}
+
+/// The store of a gated URL, once it is opened.
+pub(super) fn gated(url: &str) -> Option<Store> {
+    let gate = GATED.lock().expect("no test panics with it").remove(url);
+    let (opened, store) = gate?;
+    let _ = opened.recv();
+    Some(store)
 }

@@ -1,10 +1,13 @@
 //! The host over real files and a folder as store.
 
+use crate::clone::ClonePlan;
 use crate::host::{CloudBacking, HostError, Paths, prepare};
 use crate::journal::JOURNAL_BYTES_MIN;
 use crate::restore::Restored;
 use crate::segment::{Compression, VolumeUuid};
+use crate::snapshot::SnapshotChange;
 use crate::store::Store;
+use crate::store::tests::gate;
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use crate::uplink::{Lane, TimeOfDay, Uplink, UplinkLimits};
 use crate::volume::{ConditionalPuts, Limits, Link, Plan};
@@ -12,6 +15,7 @@ use crate::watch::Order;
 use crate::{Condition, End, Request};
 use layby_types::{Backing as _, BackingDone, BackingOperation, Nanos, VolumeId};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 
@@ -89,14 +93,27 @@ struct Home {
 
 impl Home {
     fn call(&mut self, operation: BackingOperation<Vec<u8>>) -> BackingDone<Vec<u8>> {
+        let token = self.submit(operation);
+        let done = self.wait();
+        assert_eq!(done.token, token);
+        done
+    }
+
+    fn submit(&mut self, operation: BackingOperation<Vec<u8>>) -> u64 {
         self.token += 1;
         self.backing.submit(self.token, operation);
+        self.token
+    }
+
+    /// The next end of a call.
+    fn wait(&mut self) -> BackingDone<Vec<u8>> {
+        /// Nothing takes as long but what never ends.
+        const NEVER: Duration = Duration::from_secs(60);
         loop {
             if let Some(done) = self.backing.poll() {
-                assert_eq!(done.token, self.token);
                 return done;
             }
-            self.wakes.recv().expect("an end wakes");
+            self.wakes.recv_timeout(NEVER).expect("an end wakes");
         }
     }
 
@@ -337,4 +354,71 @@ fn a_fenced_volume_puts_nothing_that_waited() {
     };
     assert!((0..10_000_000).any(is_over), "{:?}", uplink.seen());
     assert_eq!(keys(), before, "what waited was put");
+}
+
+/// A store with the first objects of a clone of a volume, whose base lies at this URL.
+fn cloned((node, home): (&Node, &Home), base: &Store, plan: &Plan, base_url: &str) -> Store {
+    let name = plan.volume.to_string();
+    let make = SnapshotChange::Make { name: name.clone(), now_unix: 7 };
+    let made = node.runtime.block_on(home.backing.watch().change_snapshots(make));
+    assert_eq!(made, Ok(()));
+    let get = |key: &str| {
+        let request = Request::Get { key: key.to_owned(), range: None };
+        match node.runtime.block_on(base.perform(request)) {
+            End::Bytes(bytes, _) => bytes,
+            end => panic!("it is there: {end:?}"),
+        }
+    };
+    let block = Superblock::decode(&get(SUPERBLOCK_KEY)).expect("it is whole");
+    let snapshot = block.snapshots.iter().find(|made| made.name == name).expect("it was made");
+    let plan = ClonePlan {
+        volume: plan.volume,
+        name: "clone".to_owned(),
+        url: "memory://clone".to_owned(),
+        node: plan.node,
+        size_bytes: block.size_bytes,
+        base_url: base_url.to_owned(),
+    };
+    let objects = plan.objects(&block, snapshot, &get(&snapshot.key())).expect("it is whole");
+    let store = Store::in_memory();
+    let superblock = (SUPERBLOCK_KEY.to_owned(), objects.superblock);
+    for (key, bytes) in [(objects.checkpoint_key, objects.checkpoint), superblock] {
+        let put = Request::Put { key, bytes: bytes.into(), condition: Condition::Create };
+        assert!(matches!(node.runtime.block_on(store.perform(put)), End::Stored(_)));
+    }
+    store
+}
+
+/// Goal: a base whose folder does not answer holds up reads of what lies there, and neither writes,
+/// flushes and other reads of the clone nor its end. Method: clones whose base's opening hangs, a
+/// read of a block of the base, then other calls; one of them is dropped, for the other the opening
+/// ends, and the read with it.
+#[test]
+fn a_base_that_hangs_stops_no_clone() {
+    let node = Node::new();
+    let base = Store::in_memory();
+    let mut home = node.open_over(Node::plan(), base.clone());
+    home.write(0, 7, 8);
+    home.drain();
+    for (number, is_dropped) in [(21, false), (22, true)] {
+        let (clone, url) = (Node::new(), format!("gated://{number}"));
+        let plan = Plan { volume: VolumeUuid([number; 16]), ..Node::plan() };
+        let store = cloned((&node, &home), &base, &plan, &url);
+        let mut copy = clone.open_over(plan, store);
+        copy.write(20, 1, 1);
+        let open = gate(&url, base.clone());
+        let buffer = vec![0xee; BLOCK as usize];
+        let hanging = copy.submit(BackingOperation::Read { offset: 0, buffer });
+        copy.write(21, 2, 1);
+        assert_eq!(copy.call(BackingOperation::Sync).result, Ok(()));
+        assert_eq!([copy.read(20), copy.read(21)], [1, 2]);
+        if is_dropped {
+            drop(copy);
+            continue;
+        }
+        open.send(()).expect("it is being opened");
+        let done = copy.wait();
+        assert_eq!((done.token, done.result), (hanging, Ok(())));
+        assert!(done.buffer.expect("it comes back").iter().all(|byte| *byte == 7));
+    }
 }
