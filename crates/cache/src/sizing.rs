@@ -166,7 +166,20 @@ pub fn predict_policies(
     observation.policies.iter().map(of).collect()
 }
 
-/// The shares that serve best what the observations showed, and whether to move there.
+/// A level of which the observed volumes are guaranteed more than there is. It happens where
+/// guarantees changed while a period was observed: then there is nothing to plan.
+#[must_use]
+pub fn guaranteed_twice(spec: &CacheSpec, observations: &[Observation]) -> Option<usize> {
+    let floor = |observation: &Observation, level: usize| match levels_of(spec, observation) {
+        levels if levels >> level & 1 == 1 => u64::from(observation.shares[level].guaranteed),
+        _ => 0,
+    };
+    let sum = |level: usize| observations.iter().map(|o| floor(o, level)).sum::<u64>();
+    (0..spec.levels.len()).find(|level| sum(*level) > u64::from(spec.levels[*level].slots))
+}
+
+/// The shares that serve best what the observations showed, and whether to move there. The
+/// observations pass [`guaranteed_twice`].
 #[must_use]
 pub fn plan(input: &SizingInput<'_>) -> Plan {
     let sized = busiest(input.observations);
@@ -294,7 +307,10 @@ fn lower_caps(
         }
         lowered = true;
         let mut media = media.to_vec();
-        above.iter().for_each(|level| media[*level].units = cap(*level));
+        // A cap that was lowered since the period began may be below what was guaranteed then.
+        let floor =
+            |level: usize| members.iter().map(|i| services[*i].guaranteed[level]).sum::<u32>();
+        above.iter().for_each(|level| media[*level].units = cap(*level).max(floor(*level)));
         let own: Vec<Service<'_>> = members.iter().map(|i| services[*i]).collect();
         let best = allocate(&problem(input, &media, unit, &own), None).shares;
         for (member, best) in members.iter().zip(&best) {

@@ -13,8 +13,8 @@ use crate::catalog::VolumeRecord;
 use crate::config::{LevelConfig, Name};
 use crate::control::{Control, View};
 use layby_cache::sizing::{
-    Decision, Latencies, Plan, Prediction, SizingInput, Slots, WHAT_IF_FACTORS, Why, Wish, plan,
-    predict, predict_policies, size_now,
+    Decision, Latencies, Plan, Prediction, SizingInput, Slots, WHAT_IF_FACTORS, Why, Wish,
+    guaranteed_twice, plan, predict, predict_policies, size_now,
 };
 use layby_cache::{CacheSpec, EvictionKind, Observation};
 use layby_engine::control::{Observed, VolumeObserved};
@@ -176,17 +176,34 @@ impl Sizer {
             self.learn(shard, &view.layout.levels, &seen);
             observed.extend(seen.volumes);
         }
+        // Shares and caps may have changed while it was observed: those that hold by now count.
+        let view = control.view();
+        let (enabled, period) = (config.enabled, config.period);
         let question = Question {
             spec: view.layout.cache_spec(&view.classes).ok()?,
             observed,
             latencies: self.latencies[shard],
-            wishes: wishes(view),
+            wishes: wishes(&view),
             limits,
-            period: config.period,
+            period,
         };
-        let enabled = config.enabled;
         let thinking = tokio::task::spawn_blocking(move || think(&question));
-        let thought = thinking.await.expect("a plan asserts only what holds");
+        let thought = match thinking.await {
+            Ok(Ok(thought)) => thought,
+            Ok(Err(level)) => {
+                let level = view.layout.levels[level].name.as_str();
+                tracing::warn!(
+                    shard,
+                    level,
+                    "guarantees changed during a period of sizing, which is skipped"
+                );
+                return Some(self.as_before(shard));
+            }
+            Err(cause) => {
+                tracing::error!(shard, %cause, "a period of sizing broke off and is skipped");
+                return Some(self.as_before(shard));
+            }
+        };
         if enabled && !thought.plan.moves.is_empty() {
             control.set_sized(shard, thought.plan.moves.clone()).await.ok()?;
             self.moves[shard] += 1;
@@ -195,6 +212,14 @@ impl Sizer {
         let (latencies, moves) = (self.latencies[shard], self.moves[shard]);
         let Plan { why, decision, .. } = thought.plan;
         Some(ShardSizing { why, decision, moves, latencies, allocation: thought.took })
+    }
+
+    /// A shard's state after a period of which nothing is known.
+    fn as_before(&self, shard: usize) -> ShardSizing {
+        let (latencies, moves) = (self.latencies[shard], self.moves[shard]);
+        let (why, decision, allocation) = (Why::Quiet, None, Duration::ZERO);
+        let unknown = ShardSizing { why, decision, moves, latencies, allocation };
+        self.state.shards.get(shard).cloned().unwrap_or(unknown)
     }
 
     /// Takes in measured latencies; what was configured stays.
@@ -244,11 +269,15 @@ fn wishes(view: &View) -> Vec<Wish> {
     view.classes.iter().map(wish).collect()
 }
 
+/// What a period says; or the number of a level that the volumes observed are guaranteed twice.
 #[expect(clippy::disallowed_methods, reason = "the time that thinking takes is shown")]
-fn think(question: &Question) -> Thought {
+fn think(question: &Question) -> Result<Thought, usize> {
     let begun = Instant::now();
     let observations: Vec<Observation> =
         question.observed.iter().map(|seen| seen.cache.clone()).collect();
+    if let Some(level) = guaranteed_twice(&question.spec, &observations) {
+        return Err(level);
+    }
     let plan = plan(&SizingInput {
         spec: &question.spec,
         observations: &observations,
@@ -262,7 +291,7 @@ fn think(question: &Question) -> Thought {
         (seen.cache.volume, judge(question, seen, moved.and_then(|(_, sized)| *sized)))
     });
     let volumes = volumes.collect();
-    Thought { plan, volumes, took: begun.elapsed() }
+    Ok(Thought { plan, volumes, took: begun.elapsed() })
 }
 
 /// A volume's period; `moved` are the shares that it shall have.
@@ -367,6 +396,7 @@ mod tests {
     use crate::api::SizingAnswer;
     use crate::control::Pace;
     use crate::control::tests::MockNode;
+    use crate::node::tests::LogLines;
     use layby_cache::Share;
     use layby_cache::sizing::{Curve, Point};
     use layby_types::ClassId;
@@ -467,5 +497,40 @@ mod tests {
         let answer = SizingAnswer::of(&node.control);
         assert!(!answer.enabled && answer.shards[0].is_move && answer.shards[0].moves == 0);
         assert!(answer.volumes.iter().all(|volume| volume.share_bytes.is_empty()));
+    }
+
+    /// Goal: a change of guarantees while a period is observed costs that period alone. Method: of
+    /// two volumes of a shard, one is seen before and the other after a guarantee of most of the
+    /// level went from one to the other; the period before and the one after.
+    #[tokio::test]
+    async fn a_change_of_guarantees_costs_one_period() {
+        let node = MockNode::new(CONFIG);
+        let mut sizer = Sizer::new(Arc::clone(&node.control));
+        answer(&node, observed());
+        sizer.period().await;
+        let before = SizingAnswer::of(&node.control);
+        let slots = node.control.view().layout.cache_spec(&node.control.view().classes);
+        let slots = slots.expect("it is in use").levels[SSD].slots;
+        let mut torn = observed();
+        for volume in &mut torn.volumes {
+            volume.cache.shares[SSD].guaranteed = slots / 4 * 3;
+        }
+        answer(&node, torn);
+        node.shards[0].state().sized.clear();
+        let log = LogLines::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        let subscriber = tracing::subscriber::set_default(lines.with_ansi(false).finish());
+        sizer.period().await;
+        drop(subscriber);
+        let text = log.text();
+        assert!(text.contains("guarantees") && text.contains("shard=0"), "{text}");
+        assert!(node.shards[0].state().sized.is_empty(), "nothing is known of this period");
+        let torn = SizingAnswer::of(&node.control);
+        assert_eq!(torn.volumes[0].next, before.volumes[0].next);
+        assert_eq!(torn.shards[0].moves, 1);
+        answer(&node, observed());
+        sizer.period().await;
+        assert_eq!(SizingAnswer::of(&node.control).shards[0].moves, 2);
     }
 }

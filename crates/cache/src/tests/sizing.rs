@@ -2,8 +2,8 @@
 
 use super::host::*;
 use crate::sizing::{
-    Aim, Counted, Latencies, MoverLimits, Plan, SizingInput, SizingLimits, Why, Wish, plan,
-    predict, predict_policies, size_now,
+    Aim, Counted, Latencies, MoverLimits, Plan, SizingInput, SizingLimits, Why, Wish,
+    guaranteed_twice, plan, predict, predict_policies, size_now,
 };
 use crate::*;
 use layby_types::*;
@@ -228,4 +228,35 @@ fn class_caps_bound_the_sum() {
     }
     assert!(sizes[1] + sizes[2] <= 32, "{sizes:?}");
     assert!(sizes[1] >= 20, "{sizes:?}");
+}
+
+/// Goal: a class's cap that falls below the guarantees of its volumes while a period is observed
+/// ends in shares that are these guarantees; guarantees of more than a level are told. Method: two
+/// volumes that were guaranteed 24 slots each, in a class whose cap is 32 by now; then 65 each.
+#[test]
+fn a_cap_below_what_was_guaranteed_ends_in_the_guarantees() {
+    let mut spec = one_level();
+    let volumes = [volume(1, 0, 1000), volume(2, 1, 1000), volume(3, 1, 1000)];
+    let mut node = Node::new(spec.clone(), &volumes, 9);
+    let mut observations = node.period(&[60, 100, 100]);
+    let mut guarantee = |slots: u32| {
+        observations[1..].iter_mut().for_each(|o| o.shares[0].guaranteed = slots);
+        observations.clone()
+    };
+    let observations = guarantee(24);
+    spec.classes[1].shares[0].cap = 32;
+    assert_eq!(guaranteed_twice(&spec, &observations), None);
+    let input = SizingInput {
+        spec: &spec,
+        observations: &observations,
+        latencies: LATENCIES,
+        wishes: &WISHES,
+        limits: LIMITS,
+        period: PERIOD,
+    };
+    let moves = plan(&input).moves;
+    let sizes: Vec<u32> = moves.iter().map(|(_, sized)| sized.map_or(0, |s| s[0])).collect();
+    assert_eq!(sizes[1..], [24, 24], "{moves:?}");
+    assert_eq!(guaranteed_twice(&spec, &guarantee(65)), Some(0));
+    assert_eq!(guaranteed_twice(&spec, &guarantee(64)), None);
 }
