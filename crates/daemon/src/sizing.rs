@@ -105,6 +105,8 @@ struct Question {
     wishes: Vec<Wish>,
     limits: layby_cache::sizing::SizingLimits,
     period: Nanos,
+    /// Shares are set; else they are advice.
+    enabled: bool,
 }
 
 struct Thought {
@@ -186,6 +188,7 @@ impl Sizer {
             wishes: wishes(&view),
             limits,
             period,
+            enabled,
         };
         let thinking = tokio::task::spawn_blocking(move || think(&question));
         let thought = match thinking.await {
@@ -287,7 +290,9 @@ fn think(question: &Question) -> Result<Thought, usize> {
         period: question.period,
     });
     let volumes = question.observed.iter().map(|seen| {
-        let moved = plan.moves.iter().find(|(id, _)| *id == seen.cache.volume);
+        // What is not set is not what the next period has.
+        let mut set = plan.moves.iter().filter(|_| question.enabled);
+        let moved = set.find(|(id, _)| *id == seen.cache.volume);
         (seen.cache.volume, judge(question, seen, moved.and_then(|(_, sized)| *sized)))
     });
     let volumes = volumes.collect();
@@ -485,8 +490,9 @@ mod tests {
         }
     }
 
-    /// Goal: a node that is not to size says what it would do and does nothing. Method: the same
-    /// period with sizing off.
+    /// Goal: a node that is not to size says what it would do and does nothing, and predicts with
+    /// the room that its volumes have. Method: two periods with sizing off, of a volume that holds a
+    /// thirtieth of the blocks that it reuses, for which sizing proposes all.
     #[tokio::test]
     async fn advice_moves_nothing() {
         let node = MockNode::new(&CONFIG.replace("enabled = true", "enabled = false"));
@@ -494,9 +500,18 @@ mod tests {
         answer(&node, observed());
         sizer.period().await;
         assert!(node.shards[0].state().sized.is_empty());
-        let answer = SizingAnswer::of(&node.control);
-        assert!(!answer.enabled && answer.shards[0].is_move && answer.shards[0].moves == 0);
-        assert!(answer.volumes.iter().all(|volume| volume.share_bytes.is_empty()));
+        let first = SizingAnswer::of(&node.control);
+        assert!(!first.enabled && first.shards[0].is_move && first.shards[0].moves == 0);
+        assert!(first.volumes.iter().all(|volume| volume.share_bytes.is_empty()));
+        let a = &first.volumes[0];
+        let (factor, as_now) = (a.sizes[2].factor, a.sizes[2].expected);
+        assert!((factor - 1.0).abs() < 1e-9, "{factor}");
+        assert!(a.next.miss_ratio > 0.9, "no share was set: {:?}", a.next);
+        assert_eq!(a.next, as_now, "the room of now is what the next period has");
+        answer(&node, observed());
+        sizer.period().await;
+        let second = SizingAnswer::of(&node.control);
+        assert_eq!(second.volumes[0].predicted, Some(a.next));
     }
 
     /// Goal: a change of guarantees while a period is observed costs that period alone. Method: of
