@@ -216,7 +216,7 @@ pub struct Control {
     change: turn::Changes,
     /// Writes of the catalog.
     saving: saving::Saving,
-    recording: Mutex<Option<recording::Recording>>,
+    recording: Mutex<recording::Recordings>,
     /// The sockets for virtual machines, which follow the view; set once, where they are on.
     doors: OnceLock<GuestDoors>,
     /// The kernel's block devices.
@@ -240,7 +240,7 @@ impl Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
         let view_node = view.catalog.node;
         let (view, sizing) = (RwLock::new(Arc::new(view)), RwLock::default());
-        let (change, recording) = (turn::Changes::default(), Mutex::new(None));
+        let (change, recording) = (turn::Changes::default(), Mutex::default());
         let devices = HostDevices::new(&facts.dir, view_node);
         let doors = OnceLock::new();
         let (healths, turns) = (RwLock::default(), wide::Turns::default());

@@ -79,6 +79,14 @@ pub struct Recorded {
     pub is_ended: bool,
 }
 
+/// The recordings since the node started.
+#[derive(Default)]
+pub(crate) struct Recordings {
+    /// The number of the last one. None has it again: a recorder that was suspended may ask by it.
+    last: u64,
+    current: Option<Recording>,
+}
+
 /// The recording under way.
 pub(crate) struct Recording {
     about: RecordingAnswer,
@@ -99,7 +107,7 @@ impl Control {
     pub async fn start_recording(&self, start: RecordingStart) -> Result<RecordingAnswer, Report> {
         const ERROR: &str = "cannot record";
         let mut place = self.recording.lock().await;
-        if let Some(other) = place.as_ref()
+        if let Some(other) = place.current.as_ref()
             && other.taken_last.elapsed() < RECORDING_SILENCE_MAX
         {
             return Err(busy(other));
@@ -112,8 +120,8 @@ impl Control {
             let told = self.ask(shard, |answer| Command::StartRecording(ids.clone(), answer)).await;
             told.map_err(|cause| report(&cause, ERROR))?;
         }
-        let (started, id) = (Instant::now(), place.as_ref().map_or(0, |old| old.about.id) + 1);
-        let held = Vec::new();
+        place.last += 1;
+        let (started, id, held) = (Instant::now(), place.last, Vec::new());
         let mut recording = Recording {
             about: RecordingAnswer {
                 id,
@@ -132,7 +140,7 @@ impl Control {
         };
         recording.begin = self.weave(&mut recording.held, &mut 0, false).await?;
         let answer = recording.about.clone();
-        *place = Some(recording);
+        place.current = Some(recording);
         Ok(answer)
     }
 
@@ -152,7 +160,7 @@ impl Control {
     /// A report when there is none, or a shard has ended.
     pub async fn recording(&self) -> Result<RecordingAnswer, Report> {
         let place = self.recording.lock().await;
-        let recording = place.as_ref().ok_or_else(none)?;
+        let recording = place.current.as_ref().ok_or_else(none)?;
         let seconds = recording.started.elapsed().as_secs_f64();
         let silent_seconds = recording.taken_last.elapsed().as_secs_f64();
         let (mut waiting, mut dropped) = (recording.held.len() as u64, 0);
@@ -173,11 +181,11 @@ impl Control {
     /// A report when nothing is being recorded, or a shard has ended.
     pub async fn stop_recording(&self) -> Result<(), Report> {
         let mut place = self.recording.lock().await;
-        let recording = place.as_mut().ok_or_else(none)?;
+        let recording = place.current.as_mut().ok_or_else(none)?;
         recording.is_ending = true;
         if recording.taken_last.elapsed() >= RECORDER_SILENCE_MAX {
             self.weave(&mut Vec::new(), &mut 0, true).await?;
-            *place = None;
+            place.current = None;
         }
         Ok(())
     }
@@ -188,7 +196,7 @@ impl Control {
     /// A report when it is not under way, or a shard has ended.
     pub async fn take_recorded(&self, id: u64, end: bool) -> Result<Recorded, Report> {
         let mut place = self.recording.lock().await;
-        let recording = place.as_mut().filter(|recording| recording.about.id == id);
+        let recording = place.current.as_mut().filter(|recording| recording.about.id == id);
         let recording = recording.ok_or_else(none)?;
         let is_ended = end || recording.is_ending;
         let mut dropped = 0;
@@ -206,7 +214,7 @@ impl Control {
         recording.about.requests += requests.len() as u64;
         recording.about.dropped = dropped;
         if is_ended {
-            *place = None;
+            place.current = None;
         }
         Ok(Recorded { requests, dropped, is_ended })
     }
@@ -361,5 +369,22 @@ mod tests {
         let missing = RecordingStart { volumes: vec!["none".parse().expect("a name")] };
         let refused = control.start_recording(missing).await.expect_err("no such volume");
         assert_eq!(refused.kind, ReportKind::NotFound);
+    }
+
+    /// Goal: a recorder that was suspended takes nothing of a later recording. Method: a recording
+    /// that is stopped while its recorder is gone, and another one; the first one's number.
+    #[tokio::test(start_paused = true)]
+    async fn a_number_is_used_once() {
+        let node = MockNode::new("");
+        let control = &node.control;
+        let start = RecordingStart::default;
+        let first = control.start_recording(start()).await.expect("free").id;
+        tokio::time::advance(RECORDER_SILENCE_MAX).await;
+        control.stop_recording().await.expect("it is on");
+        let second = control.start_recording(start()).await.expect("free").id;
+        let late = control.take_recorded(first, false).await.expect_err("it is over");
+        assert_eq!(late.kind, ReportKind::NotFound);
+        assert!(first != second, "{first}");
+        assert!(!control.take_recorded(second, false).await.expect("it is on").is_ended);
     }
 }
