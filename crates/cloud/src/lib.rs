@@ -20,6 +20,7 @@ mod host;
 mod journal;
 mod local;
 mod map;
+mod looks;
 mod meta;
 mod removal;
 mod restore;
@@ -47,6 +48,7 @@ pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use local::{open_regular, read_map};
 pub use map::MapImage;
 pub use meta::is_earlier;
+pub use looks::{Hangs, LOOK_TIME, look_at};
 pub use removal::{
     CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below, temporary_of,
 };

@@ -3,7 +3,8 @@
 //! How: what each client takes from the environment is looked at before it is used, since clients
 //! panic over addresses that are none. A folder that is not there is looked for from the nearest
 //! one that is, so that reading makes nothing.
-//! Invariant: a URL that names no store is refused here, with what to write instead.
+//! Invariant: a URL that names no store is refused here, with what to write instead. A folder whose
+//! file system hangs is refused within [`crate::LOOK_TIME`].
 //! Cost: nothing is asked. Not for: whether the store is there; its first request tells.
 
 use super::answers::Bounded;
@@ -11,15 +12,17 @@ use super::calls::Calls;
 use super::clouds;
 use super::pages::Pages;
 use super::profile::Profile;
+use crate::looks::look_at;
 use crate::removal::PREFIXES;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
-use object_store::path::Path;
+use object_store::path::Path as StorePath;
 use object_store::{ClientOptions, Error, ObjectStore, RetryConfig};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A client of a store.
@@ -40,7 +43,7 @@ pub(super) struct Folder {
 }
 
 /// A client and the prefix that a URL names.
-pub(super) fn open(url: &str) -> Result<(Client, Path), String> {
+pub(super) fn open(url: &str) -> Result<(Client, StorePath), String> {
     let (scheme, rest) = url.split_once("://").ok_or_else(|| bad_url(url))?;
     let named = |error: String| format!("`{url}`: {error}");
     if scheme == "file" {
@@ -56,7 +59,7 @@ pub(super) fn open(url: &str) -> Result<(Client, Path), String> {
     }
     let root = format!("{scheme}://{bucket}");
     let client = client(scheme, &root).map_err(named)?;
-    let prefix = Path::parse(prefix).map_err(|error| named(error.to_string()))?;
+    let prefix = StorePath::parse(prefix).map_err(|error| named(error.to_string()))?;
     Ok((client.ok_or_else(|| bad_url(url))?, prefix))
 }
 
@@ -73,7 +76,10 @@ pub(super) fn prepare(url: &str) -> Result<(), String> {
     match url.strip_prefix("file://") {
         Some(rest) => {
             let folder = absolute(url, rest)?;
-            std::fs::create_dir_all(folder).map_err(|error| format!("`{folder}`: {error}"))
+            let making = folder.to_owned();
+            let made = look_at(Path::new(folder), move || std::fs::create_dir_all(making));
+            let made = made.unwrap_or_else(|hangs| Err(hangs.into()));
+            made.map_err(|error| format!("`{folder}`: {error}"))
         }
         None => Ok(()),
     }
@@ -86,15 +92,21 @@ fn absolute<'a>(url: &str, folder: &'a str) -> Result<&'a str, String> {
     }
 }
 
-fn folder(folder: &str) -> Result<(Client, Path), String> {
-    let folder = std::path::Path::new(folder);
+/// The folder as a store, looked at within a time: its mount may hang.
+fn folder(folder: &str) -> Result<(Client, StorePath), String> {
+    let looked_at = folder.to_owned();
+    let found = look_at(Path::new(folder), move || found_folder(Path::new(&looked_at)));
+    found.map_err(|hangs| hangs.to_string())?
+}
+
+fn found_folder(folder: &Path) -> Result<(Client, StorePath), String> {
     let there = folder.ancestors().find(|place| place.exists()).ok_or("there is no such folder")?;
     let metadata = there.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_dir() {
         return Err(format!("`{}` is no folder", there.display()));
     }
-    let rest = folder.strip_prefix(there).ok().and_then(std::path::Path::to_str);
-    let prefix = Path::parse(rest.unwrap_or_default()).map_err(|error| error.to_string())?;
+    let rest = folder.strip_prefix(there).ok().and_then(Path::to_str);
+    let prefix = StorePath::parse(rest.unwrap_or_default()).map_err(|error| error.to_string())?;
     let store = LocalFileSystem::new_with_prefix(there).map_err(|error| error.to_string())?;
     // What a deleted volume leaves is nothing, no empty folders either.
     let store = Arc::new(store.with_fsync(true).with_automatic_cleanup(true));
