@@ -14,6 +14,7 @@ use super::{
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
+use layby_cloud::look_at;
 use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -664,13 +665,22 @@ pub(crate) struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Looks at `path`; what does not exist yet is known by the nearest folder that does.
+    /// Looks at `path`; what does not exist yet is known by the nearest folder that does. Where its
+    /// file system hangs, it is known by its words alone: what is compared to it goes on.
     pub(crate) fn of(path: &Path) -> Self {
         let folder = path.to_str().and_then(|text| text.strip_prefix("file://"));
         let path = folder.map_or(path, Path::new);
-        let metadata = std::fs::metadata(path).ok();
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let path = resolved(&whole, LINKS_MAX);
+        let (named, looked_at) = (path.to_owned(), whole.clone());
+        match look_at(&whole, move || FileIdentity::found(&named, &looked_at)) {
+            Ok(found) => found,
+            Err(_) => FileIdentity { path: whole, inode: None, device: None, extents: Vec::new() },
+        }
+    }
+
+    fn found(path: &Path, whole: &Path) -> Self {
+        let metadata = std::fs::metadata(path).ok();
+        let path = resolved(whole, LINKS_MAX);
         let is_device = |m: &&std::fs::Metadata| {
             m.file_type().is_block_device() || m.file_type().is_char_device()
         };

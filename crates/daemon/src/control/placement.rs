@@ -4,18 +4,48 @@
 //! there already gives the length where none was said.
 //! Invariant: no two volumes, and no volume and level, share a place; what a deleted volume left is
 //! never taken unasked.
-//! Cost: a few looks at the file system. Not for: making files; see `homes`.
+//! Cost: a look at the file system for each level and volume; one that hangs has a time limit, and
+//! is known by its words then. Not for: making files; see `homes`.
 
-use super::View;
-use super::volumes::VOLUMES_DIR_NAME;
+use super::blocking::broke_off;
+use super::volumes::{VOLUMES_DIR_NAME, add_to_view};
+use super::{Control, View, VolumeCreate};
 use crate::catalog::DeletedRecord;
 use crate::cloud::is_store;
 use crate::config::{FileIdentity, Name, Size, VolumeConfig};
 use crate::error::{Report, ReportKind};
+use layby_cloud::look_at;
 use layby_types::format_bytes;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+impl Control {
+    /// Paths that hang are known before the change begins; see [`look_ahead`].
+    pub(super) async fn look_ahead(&self, request: &VolumeCreate) {
+        let (view, dir) = (self.view(), self.facts.dir.clone());
+        let config = request.clone().into_config(None);
+        let looking = move || look_ahead(&view, &dir, &config);
+        // What a look finds, the change finds again.
+        let _ = tokio::task::spawn_blocking(looking).await;
+    }
+
+    /// The node with a new volume; looks at paths, so on a thread that may wait.
+    pub(super) async fn with_volume(
+        &self,
+        mut view: View,
+        name: &Name,
+        config: &VolumeConfig,
+        error: &str,
+    ) -> Result<View, Report> {
+        let (dir, name) = (self.facts.dir.clone(), name.clone());
+        let (config, error) = (config.clone(), error.to_owned());
+        let adding = tokio::task::spawn_blocking(move || {
+            add_to_view(&mut view, &dir, &name, (&config, false), &error).map(|()| view)
+        });
+        adding.await.unwrap_or_else(|ended| Err(broke_off(ended)))
+    }
+}
 
 /// Where a new volume's bytes will lie, and how many there are. With `is_begun` an earlier start
 /// has begun to make the volume, so that the file of its name is its own.
@@ -34,7 +64,7 @@ pub(super) fn place(
     if let Some(store) = config.path.as_deref().filter(|path| is_store(path)) {
         return place_in_store(view, dir, store, config.size, error);
     }
-    let existing = existing_length(&path).map_err(|cause| {
+    let existing = existing(&path).map_err(|cause| {
         Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
             .state("nothing was changed")
             .hint("name a file or a block device that this user may open, or none")
@@ -53,13 +83,13 @@ pub(super) fn place(
         return Err(refused(ReportKind::InUse, cause, "give each volume a file of its own"));
     }
     let length = match (config.size, existing) {
-        (Some(Size(size)), Some(length)) if is_device(&path) && size > length => {
-            let have = format_bytes(length);
+        (Some(Size(size)), Some(there)) if there.is_device && size > there.length => {
+            let have = format_bytes(there.length);
             let cause = format!("the device `{}` has only {have}", path.display());
             return Err(refused(ReportKind::Invalid, cause, "leave --size out to use all of it"));
         }
         (Some(Size(size)), _) => size,
-        (None, Some(length)) => length,
+        (None, Some(there)) => there.length,
         (None, None) => {
             let cause = "no size was given, and there is no file to take it from".to_owned();
             return Err(refused(ReportKind::Invalid, cause, "give a size such as 64GiB"));
@@ -76,10 +106,6 @@ pub(super) fn place(
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
 /// A store's URL stays as it is written, and only the operator knows the volume's length.
@@ -124,8 +150,19 @@ fn hint_deleted(view: &View, deleted: &DeletedRecord) -> String {
 
 const HINT_SIZE: &str = "add --size, for a new volume; or --take, for one that is there";
 
-/// Bytes of a file or device, `None` when there is nothing of that name.
-fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
+/// A file or device that is there.
+struct Existing {
+    length: u64,
+    is_device: bool,
+}
+
+/// The file or device at `path`, `None` when there is nothing of that name.
+fn existing(path: &Path) -> std::io::Result<Option<Existing>> {
+    let looked_at = path.to_owned();
+    look_at(path, move || found(&looked_at)).unwrap_or_else(|hangs| Err(hangs.into()))
+}
+
+fn found(path: &Path) -> std::io::Result<Option<Existing>> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -135,7 +172,17 @@ fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
     if !kind.is_file() && !kind.is_block_device() {
         return Err(std::io::Error::other("it is neither a file nor a block device"));
     }
-    std::fs::File::open(path)?.seek(SeekFrom::End(0)).map(Some)
+    let length = std::fs::File::open(path)?.seek(SeekFrom::End(0))?;
+    Ok(Some(Existing { length, is_device: kind.is_block_device() }))
+}
+
+/// Looks at all that a new volume's place is compared to, so that what hangs is known before the
+/// change of the node begins. May take [`layby_cloud::LOOK_TIME`] for each path that hangs.
+fn look_ahead(view: &View, dir: &Path, config: &VolumeConfig) {
+    let Some(path) = config.path.as_deref() else { return };
+    let path = if is_store(path) { path.to_owned() } else { dir.join(path) };
+    let _ = user_of(view, dir, &path);
+    view.catalog.deleted.iter().for_each(|deleted| drop(identity(dir, &deleted.record.path)));
 }
 
 /// Which level or volume lies on `path` already.
@@ -190,5 +237,45 @@ mod tests {
         assert!(refused.cause.contains("UTF-8") && !refused.hint.is_empty(), "{refused}");
         assert!(!node.dir.path().join("volumes/file").exists(), "nothing was made");
         create("b", None).await.expect("the name is free");
+    }
+
+    /// Goal: a path whose file system hangs refuses a volume there, and costs other creations
+    /// nothing. Method: a look at the path that ends when the test says so; a creation there, one
+    /// beside it while a volume of the node lies there, and one there when it answers.
+    #[tokio::test]
+    async fn a_path_that_hangs_refuses_its_own_volume_alone() {
+        let root = tempfile::TempDir::new().expect("a temporary directory");
+        let roots = format!("[node]\nvolume_roots = [\"{}\"]\n", root.path().display());
+        let node = MockNode::new(&roots);
+        let create = async |name: &str, path: Option<&Path>| {
+            let wanted = format!("{{\"name\":\"{name}\",\"size\":\"1MiB\"}}");
+            let wanted: VolumeCreate = serde_json::from_str(&wanted).expect("JSON");
+            let wanted = VolumeCreate { path: path.map(Into::into), ..wanted };
+            node.control.volume_create(wanted, Authority::Owner).await
+        };
+        let (far, near) = (root.path().join("far"), root.path().join("near"));
+        let (answer, silence) = std::sync::mpsc::channel::<()>();
+        let looked_at = far.clone();
+        let looking = move || look_at(&looked_at, move || silence.recv().is_err());
+        let hangs = tokio::task::spawn_blocking(looking).await.expect("no panic");
+        hangs.expect_err("the test has not answered");
+        let refused = create("a", Some(&far)).await.expect_err("it hangs");
+        assert!(refused.cause.contains("has not ended") && !refused.hint.is_empty(), "{refused}");
+        let mut view = View::clone(&node.control.view());
+        let mut record = view.catalog.volumes["vol0"].clone();
+        (record.id, record.path) = (view.catalog.volume_id_next, far.clone());
+        view.catalog.volume_id_next += 1;
+        view.catalog.volumes.insert("far".parse().expect("a good name"), record);
+        node.control.publish(view).await.expect("there is room");
+        create("b", Some(&near)).await.expect("its own place answers");
+        drop(answer);
+        let refused = loop {
+            let refused = create("a", Some(&far)).await.expect_err("a volume lies there");
+            if !refused.cause.contains("has not ended") {
+                break refused;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(refused.cause.contains("is used by volume `far`"), "{refused}");
     }
 }

@@ -9,10 +9,12 @@
 //! Invariant: no request makes the node run a program. Cost: a look at each folder of a path.
 //! Not for: volumes of the configuration.
 
+use super::blocking::broke_off;
 use super::{Control, VolumeCreate};
 use crate::cloud::is_store;
-use crate::config::{KeySource, VolumeRoots};
+use crate::config::{Config, KeySource, VolumeRoots};
 use crate::error::{Report, ReportKind};
+use layby_cloud::look_at;
 use std::path::Path;
 
 /// On whose behalf a change is made.
@@ -29,47 +31,67 @@ const ROOTS: &str = "name a place there; or add its folder to `volume_roots` of 
 const FILE_URL: &str = "file://";
 
 impl Control {
-    /// Whether a request names nothing that its author must not reach.
-    pub(super) fn check_places(
+    /// Whether a request names nothing that its author must not reach, as far as that can be seen
+    /// in time.
+    pub(super) async fn check_places(
         &self,
         request: &VolumeCreate,
         authority: Authority,
         error: &str,
     ) -> Result<(), Report> {
-        let refused = |cause: String, hint: &str| {
-            let report = Report::new(ReportKind::Denied, error).cause(cause);
-            report.state("nothing was changed").hint(hint)
-        };
-        let config = &self.facts.config;
-        let roots = VolumeRoots::of(config);
-        let check = |path: &Path| roots.check(path).map_err(|cause| refused(cause, ROOTS));
-        match &request.key {
-            Some(KeySource::Command(_)) => {
-                let cause = "a command as a key source comes from the configuration file alone";
-                let hint = "write the volume with its `key` into the configuration, or name a \
-                            source of another kind: `file:PATH` or `env:NAME`";
-                return Err(refused(cause.to_owned(), hint));
-            }
-            Some(KeySource::File(path)) => check(path)?,
-            Some(KeySource::Environment(_)) | None => {}
-        }
-        let source = request.clone_of.as_ref().filter(|source| source.is_url());
-        let source = source.map(|source| Path::new(&source.volume));
-        for path in request.path.as_deref().into_iter().chain(source) {
-            if let Some(own) = folder(path).and_then(|folder| roots.own(folder)) {
-                let cause = format!("the node keeps files of its own in `{}`", own.display());
-                return Err(refused(cause, "name another folder for the store"));
-            }
-            match folder(path) {
-                Some(_) if authority == Authority::Owner => {}
-                Some(folder) => check(folder)?,
-                // What is to be taken is no file; that is said later.
-                None if is_store(path) || request.take => {}
-                None => check(&config.dir.join(path))?,
-            }
-        }
-        Ok(())
+        let (config, error) = (self.facts.config.clone(), error.to_owned());
+        let request = request.clone();
+        let named = request.path.clone().unwrap_or_else(|| config.dir.clone());
+        let checking = tokio::task::spawn_blocking(move || {
+            let unseen = Report::new(ReportKind::Unreachable, &*error)
+                .state("nothing was changed")
+                .hint("see to the mount or the disk, or name another place");
+            let check = move || allowed(&config, &request, authority, &error);
+            look_at(&named, check).unwrap_or_else(|hangs| Err(unseen.cause(hangs.to_string())))
+        });
+        checking.await.unwrap_or_else(|ended| Err(broke_off(ended)))
     }
+}
+
+/// Whether a request names nothing that its author must not reach.
+fn allowed(
+    config: &Config,
+    request: &VolumeCreate,
+    authority: Authority,
+    error: &str,
+) -> Result<(), Report> {
+    let refused = |cause: String, hint: &str| {
+        let report = Report::new(ReportKind::Denied, error).cause(cause);
+        report.state("nothing was changed").hint(hint)
+    };
+    let roots = VolumeRoots::of(config);
+    let check = |path: &Path| roots.check(path).map_err(|cause| refused(cause, ROOTS));
+    match &request.key {
+        Some(KeySource::Command(_)) => {
+            let cause = "a command as a key source comes from the configuration file alone";
+            let hint = "write the volume with its `key` into the configuration, or name a \
+                        source of another kind: `file:PATH` or `env:NAME`";
+            return Err(refused(cause.to_owned(), hint));
+        }
+        Some(KeySource::File(path)) => check(path)?,
+        Some(KeySource::Environment(_)) | None => {}
+    }
+    let source = request.clone_of.as_ref().filter(|source| source.is_url());
+    let source = source.map(|source| Path::new(&source.volume));
+    for path in request.path.as_deref().into_iter().chain(source) {
+        if let Some(own) = folder(path).and_then(|folder| roots.own(folder)) {
+            let cause = format!("the node keeps files of its own in `{}`", own.display());
+            return Err(refused(cause, "name another folder for the store"));
+        }
+        match folder(path) {
+            Some(_) if authority == Authority::Owner => {}
+            Some(folder) => check(folder)?,
+            // What is to be taken is no file; that is said later.
+            None if is_store(path) || request.take => {}
+            None => check(&config.dir.join(path))?,
+        }
+    }
+    Ok(())
 }
 
 /// The folder that a store's URL names, where it names one.
@@ -95,7 +117,7 @@ mod tests {
             let mut request = json!({"name": "a", "size": "1MiB"});
             request.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
             let request = serde_json::from_value(request).expect("a request");
-            node.control.check_places(&request, authority, "cannot create").is_ok()
+            allowed(&node.control.facts.config, &request, authority, "cannot create").is_ok()
         };
         let (inside, outside) = (root.join("x"), outer.path().join("x"));
         let (inside, outside) = (inside.display(), outside.display());

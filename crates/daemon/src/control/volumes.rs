@@ -101,7 +101,7 @@ impl Control {
         request.key = request.key.map(|key| key.beside(&self.facts.dir));
         let (name, takes) = (request.name.clone(), request.take);
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
-        self.check_places(&request, authority, &error)?;
+        self.check_places(&request, authority, &error).await?;
         let created = self.create(request, Missing::Asked, &error).await?;
         match takes {
             true => self.has_taken(&name, &error).await?,
@@ -125,6 +125,7 @@ impl Control {
         // volume is made is as a place that was wrong.
         let (clone_of, mut size) = self.clone_source(&request, error).await?;
         let name = request.name.clone();
+        self.look_ahead(&request).await;
         let _change = self.lock_to_create(&name, request.take, error).await?;
         crate::descriptors::check_room(error)?;
         let mut view = View::clone(&self.view());
@@ -140,7 +141,7 @@ impl Control {
         if request.ublk && missing == Missing::Asked {
             ublk::check(error).await?;
         }
-        add_to_view(&mut view, &self.facts.dir, &name, (&config, false), error)?;
+        view = self.with_volume(view, &name, &config, error).await?;
         let record = view.catalog.volumes.get_mut(&name).expect("it was just added");
         (record.clone_of, record.take) = (clone_of, request.take);
         if let Some((old, _)) = &had {
