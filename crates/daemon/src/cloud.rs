@@ -35,7 +35,7 @@ pub(crate) use identities::{exchanged, exchanged_with};
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, FaultKind, HostError, Key, Order, Paths, Plan,
-    Store, Superblock, VolumeUuid, Watch, is_earlier, prepare, read_map, volume_of,
+    Store, Superblock, VolumeUuid, Watch, is_earlier, look_at, prepare, read_map, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -128,7 +128,7 @@ fn is_configured_key(record: &VolumeRecord) -> bool {
 }
 
 /// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
-/// wait for the levels' and the map's.
+/// wait for the levels' and the map's. Looks at paths, so it is asked once, by the start.
 pub(crate) fn placement_note(config: &Config) -> Option<String> {
     let levels = config.levels.iter().filter_map(|level| {
         Some((format!("level `{}`", level.name), device_of(level.path.as_ref()?)?))
@@ -146,10 +146,12 @@ pub(crate) fn placement_note(config: &Config) -> Option<String> {
     })
 }
 
-/// The device that a path lies on, or will.
+/// The device that a path lies on, or will; none where its file system hangs.
 fn device_of(path: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
-    path.ancestors().find_map(|place| std::fs::metadata(place).ok()).map(|found| found.dev())
+    let looked_at = path.to_owned();
+    let look = move || looked_at.ancestors().find_map(|place| std::fs::metadata(place).ok());
+    look_at(path, look).ok().flatten().map(|found| found.dev())
 }
 
 /// The owner of all homes of a node that are object stores.

@@ -284,8 +284,9 @@ impl Node {
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);
         let dir = config.dir.clone();
-        let refusals = Arc::default();
-        let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost, refusals };
+        let (refusals, placement) = (Arc::default(), crate::cloud::placement_note(&config));
+        let facts =
+            NodeFacts { dir, config, reports, uris, homes, intents, lost, placement, refusals };
         let control = Arc::new(Control::new(facts, ports, view));
         // It ends with the shards: what a stop lets end may be a first change.
         tokio::spawn(crate::control::attend_intents(Arc::clone(&control), wanted));

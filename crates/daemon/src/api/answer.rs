@@ -11,7 +11,7 @@ use super::schedule::{RankAnswer, StuckAnswer};
 use super::sizing::SizingAnswer;
 use super::wear::{HealthAnswer, HintAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
-use crate::cloud::{is_store, placement_note};
+use crate::cloud::is_store;
 use crate::config::{
     AllowRule, Amount, Bandwidth, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size,
     Time, VolumeConfig,
@@ -25,7 +25,7 @@ use layby_cache::Watermarks;
 use layby_engine::control::{LevelStats, OperationStats, Snapshot, StartReport, VolumeStats};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// Requests of one kind: how many, how large, how slow.
@@ -431,7 +431,6 @@ pub struct Reading {
     control: Arc<Control>,
     view: Arc<View>,
     snapshots: Arc<Vec<Snapshot>>,
-    placement: OnceLock<Option<String>>,
 }
 
 impl Reading {
@@ -441,8 +440,8 @@ impl Reading {
     /// A report when a shard has ended.
     pub async fn take(control: &Arc<Control>, pace: Pace) -> Result<Reading, Report> {
         let snapshots = control.snapshots(pace).await?;
-        let (control, view, placement) = (Arc::clone(control), control.view(), OnceLock::new());
-        Ok(Reading { control, view, snapshots, placement })
+        let (control, view) = (Arc::clone(control), control.view());
+        Ok(Reading { control, view, snapshots })
     }
 
     /// The node's metrics as text.
@@ -539,20 +538,14 @@ impl Reading {
         is_remote.then(|| super::cloud::EncodingAnswer::of(record, &facts.config.cloud))
     }
 
-    /// The same of all volumes in stores, so it is found out once.
     fn notes(&self, record: &VolumeRecord) -> Vec<String> {
         if !is_store(&record.path) {
             return Vec::new();
         }
-        let note = || placement_note(&self.control.facts().config);
         let bases = self.control.facts().homes.watch(record).and_then(|watch| watch.said());
         let bases = bases.map(|said| said.bases).unwrap_or_default();
-        self.placement
-            .get_or_init(note)
-            .iter()
-            .cloned()
-            .chain(super::cloud::base_note(&bases))
-            .collect()
+        let placement = self.control.facts().placement.iter().cloned();
+        placement.chain(super::cloud::base_note(&bases)).collect()
     }
 
     /// All volumes, by name.

@@ -197,6 +197,8 @@ pub struct NodeFacts {
     pub intents: Intents,
     /// Levels that the node started without.
     pub lost: Vec<Lost>,
+    /// What the start found out of where journals and maps of volumes in stores lie.
+    pub placement: Option<String>,
     /// Clients that were not let in.
     pub(crate) refusals: Arc<Refusals>,
 }

@@ -368,6 +368,7 @@ impl MockNode {
             homes,
             intents,
             lost: Vec::new(),
+            placement: None,
             refusals: Arc::default(),
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
