@@ -219,14 +219,21 @@ impl HomeBacking {
         }
     }
 
-    /// Lets go of the home.
+    /// Lets go of the home. A remote one ends on a thread of its own, maybe later: its own threads
+    /// may hang in a device, and the shard's does not wait for them.
     pub fn detach(self, io: &mut dyn Io) {
         match self {
             HomeBacking::File(file) => io.detach_disk(file.disk),
             HomeBacking::Part(part) => io.detach_disk(part.file.disk),
-            HomeBacking::Remote(remote) => drop(remote),
+            HomeBacking::Remote(remote) => reap(remote),
         }
     }
+}
+
+/// Drops a remote home on a thread of its own; where none can be made, on this one.
+fn reap(remote: RemoteHome) {
+    let thread = std::thread::Builder::new().name("reaper".to_owned());
+    let _ = thread.spawn(move || drop(remote));
 }
 
 /// Extends or truncates what a volume that had `before` bytes lies in. A file that is longer than

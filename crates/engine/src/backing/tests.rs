@@ -183,3 +183,37 @@ fn a_durable_write_beside_another_parts_failed_sync_fails() {
     }
     assert!(seen > 4, "{seen}");
 }
+
+/// A remote backing store that tells on which thread it is dropped.
+struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+impl Backing<Buffer> for Told {
+    fn submit(&mut self, _: u64, _: BackingOperation<Buffer>) {
+        unreachable!("nothing is asked of it")
+    }
+
+    fn poll(&mut self) -> Option<BackingDone<Buffer>> {
+        None
+    }
+
+    fn name(&self) -> &str {
+        "far"
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.send(std::thread::current().id()).expect("the test waits");
+    }
+}
+
+/// Goal: a remote backing store whose threads hang in a device keeps no shard when its volume is
+/// removed. Method: the thread that drops one which is detached.
+#[test]
+fn a_remote_home_ends_on_a_thread_of_its_own() {
+    let (told, dropped_on) = std::sync::mpsc::channel();
+    let home = HomeBacking::Remote(RemoteHome::new(Box::new(Told(told))));
+    home.detach(&mut SimIo::new(1));
+    let thread = dropped_on.recv().expect("it is dropped");
+    assert_ne!(thread, std::thread::current().id(), "the shard's own thread waits for its end");
+}
