@@ -12,6 +12,7 @@
 use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::bases::{BaseStore, Bases};
 use crate::clone::split_key;
+use crate::ending::{EndMark, Ending};
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::local::{
@@ -117,6 +118,8 @@ pub struct CloudBacking<B> {
     thread: Option<JoinHandle<()>>,
     /// Goes behind the thread.
     _claim: Claim,
+    /// Goes last.
+    end: EndMark,
 }
 
 /// What a look at a volume's files found.
@@ -335,7 +338,19 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
         let thread = Some(thread);
-        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, damaged, thread, _claim })
+        let end = EndMark(Ending::default());
+        Ok(CloudBacking {
+            events,
+            done,
+            at_hand,
+            name,
+            watch,
+            is_taken,
+            damaged,
+            thread,
+            _claim,
+            end,
+        })
     }
 
     /// Bytes of the volume that were damaged in its journal when it was opened: a first byte and a
@@ -349,6 +364,12 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
     #[must_use]
     pub fn watch(&self) -> Watch {
         self.watch.clone()
+    }
+
+    /// The way to wait for its end, once it is dropped.
+    #[must_use]
+    pub fn ending(&self) -> Ending {
+        self.end.0.clone()
     }
 }
 

@@ -261,6 +261,38 @@ fn a_journal_is_open_once() {
     assert_eq!((home.read(1), home.read(2)), (1, 2));
 }
 
+/// Goal: it is known of a backing store whose own thread hangs that it has not ended, so that its
+/// files are let be, and its journal is open until it has; the thread that drops it alone waits.
+/// Method: a waker that does not return, as a call to a device that hangs, until the test says so.
+#[test]
+fn a_home_that_hangs_has_not_ended() {
+    const LATE: Duration = Duration::from_secs(60);
+    let node = Node::new();
+    prepare(&Node::plan(), &node.paths(), JOURNAL_BYTES_MIN, 1).expect("a writable folder");
+    let (hanging, hangs) = channel();
+    let (go_on, gone_on) = channel::<()>();
+    let wake = move || {
+        hanging.send(()).expect("the test waits");
+        let _ = gone_on.recv();
+    };
+    let handle = node.runtime.handle().clone();
+    let lane = Lane::alone(handle.clone());
+    let (paths, store) = (node.paths(), node.store());
+    let opened = CloudBacking::open(Node::plan(), &paths, store, lane, handle, 1, wake);
+    let mut backing: CloudBacking<Vec<u8>> = opened.expect("it opens");
+    backing.submit(1, BackingOperation::Sync);
+    hangs.recv().expect("the sync ends");
+    let ending = backing.ending();
+    let dropping = std::thread::spawn(move || drop(backing));
+    assert!(!ending.has_come(Duration::ZERO));
+    let refused = node.try_open(Node::plan(), node.store()).err();
+    assert!(matches!(refused, Some(HostError::InUse(_))), "{refused:?}");
+    drop(go_on);
+    assert!(ending.has_come(LATE));
+    dropping.join().expect("no panic");
+    node.open();
+}
+
 /// Goal: a map is encoded, and its checkpoint stored, while calls hang on all threads that the
 /// runtime has for such. Method: a runtime with one, which waits for the test; a volume over a
 /// store in memory that puts a checkpoint behind its first segment.
