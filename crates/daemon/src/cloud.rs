@@ -9,6 +9,7 @@
 
 mod ask;
 mod clones;
+mod endings;
 mod files;
 mod folders;
 mod identities;
@@ -164,6 +165,7 @@ pub struct CloudHomes {
     runtime: tokio::runtime::Handle,
     uplink: Uplink,
     watches: Mutex<BTreeMap<u32, Watched>>,
+    endings: endings::Endings,
     identities: Identities,
 }
 
@@ -220,7 +222,19 @@ impl CloudHomes {
             (keys::Keys::of(config), config.dir.clone(), config.cloud.clone());
         let (node, watches) = (Mutex::default(), Mutex::default());
         let (identities, folders) = (Identities::new(dir.clone()), folders::Folders::default());
-        CloudHomes { dir, config, folders, keys, node, runtime, uplink, watches, identities }
+        let endings = endings::Endings::default();
+        CloudHomes {
+            dir,
+            config,
+            folders,
+            keys,
+            node,
+            runtime,
+            uplink,
+            watches,
+            endings,
+            identities,
+        }
     }
 
     /// Runs the commands of the configuration that print keys, all at once, for the start that
@@ -379,6 +393,7 @@ impl CloudHomes {
         };
         let key = self.keys.read(record.key.as_ref()).map_err(bad)?;
         self.claim_folders().map_err(|(_, cause)| bad(cause))?;
+        self.endings.check_place(&url).map_err(|e| Report { error: error.to_owned(), ..e })?;
         self.finish_local(name, record)?;
         let paths = self.paths(record);
         let check = key.as_ref().map(Key::check);
@@ -428,6 +443,7 @@ impl CloudHomes {
         if !backing.damaged().is_empty() {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
+        self.endings.begin(record, &url, backing.ending());
         self.identities.keep(record, volume);
         self.keep_opening(record);
         drop_removed_map(&paths);
@@ -572,6 +588,7 @@ impl RemoteHomes for CloudHomes {
         {
             return Err(kept(&self.paths(record), said.status.dirty_bytes));
         }
+        self.endings.check(record)?;
         match self.missing_bytes_of(record) {
             Ok(0) => self.remove_local(record),
             Ok(bytes) => Err(kept(&self.paths(record), bytes)),
@@ -682,6 +699,7 @@ impl RemoteHomes for CloudHomes {
     fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
         self.identities.forget(record);
         self.watches().remove(&record.id);
+        self.endings.check(record)?;
         self.remove_local(record)
     }
 

@@ -313,13 +313,15 @@ impl CloudHomes {
     }
 
     /// Whether a volume of this node knows that it is not this node's any more, so that its word
-    /// changes nothing.
+    /// changes nothing. One that says nothing in time, since its journal's device hangs, does not:
+    /// a change of the node may wait for this.
     pub(super) fn is_lost(&self, watch: &Watch) -> bool {
+        const SAY_TIME: Duration = Duration::from_secs(5);
         let (runtime, watch) = (self.runtime.clone(), watch.clone());
         let asked = on_thread(move || {
             let number = watch.order(Order::Say);
             let newest = watch.wait(|said| said.heard >= number);
-            runtime.block_on(async { tokio::time::timeout(MARK_TIME, newest).await })
+            runtime.block_on(async { tokio::time::timeout(SAY_TIME, newest).await })
         });
         matches!(asked, Ok(Ok(Some(said))) if matches!(said.status.link, Link::Lost(_)))
     }

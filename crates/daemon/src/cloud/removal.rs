@@ -114,6 +114,7 @@ impl CloudHomes {
 
     /// See [`crate::homes::RemoteHomes::mark_deleted`].
     pub(super) fn say_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        self.endings.check(&deleted.record)?;
         let told = self.converse_about(deleted, Goal::Mark(word(deleted)));
         told.map_err(|cause| {
             let url = url_of(&deleted.record);
@@ -138,6 +139,7 @@ impl CloudHomes {
     /// See [`crate::homes::RemoteHomes::undelete`].
     pub(super) fn unmark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
         let error = || format!("cannot bring back volume `{}`", deleted.name);
+        self.endings.check(&deleted.record).map_err(|e| Report { error: error(), ..e })?;
         let paths = self.paths(&deleted.record);
         let missing = match present(&paths) {
             Ok(Present::Removing) => {
@@ -163,6 +165,7 @@ impl CloudHomes {
     pub(super) fn remove(&self, deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
         use RemovalError::{OtherCopy, OtherNode, OtherVolume};
         let (name, url) = (&deleted.name, url_of(&deleted.record));
+        self.endings.check(&deleted.record)?;
         let by = match self.converse_about(deleted, Goal::Remove(word(deleted))) {
             Ok(()) => None,
             // What is there is not this volume, or another's to delete.

@@ -10,16 +10,17 @@
 //! Cost: a write of the catalog every ten minutes, and at a clean stop, while there are some.
 //! Not for: files and devices, which keep their data or lose it at once.
 
-use super::removal::Removal;
+mod in_store;
+
 use super::unsaved::GOES_ON;
-use super::volumes::{being_deleted, check_record, within};
+use super::volumes::{check_record, within};
 use super::{Control, LeftData, View};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use crate::homes::{Homes, Taken};
 use crate::ublk;
-use layby_types::{Nanos, VolumeId};
+use layby_types::VolumeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
@@ -223,62 +224,6 @@ impl Control {
         view.catalog.deleted.iter().map(about).collect()
     }
 
-    /// Deletes a volume in an object store, with its data: after its grace, or now. The caller
-    /// holds the node's change.
-    pub(super) async fn delete_in_store(
-        &self,
-        name: &Name,
-        record: VolumeRecord,
-        now: bool,
-        error: &str,
-    ) -> Result<u32, Report> {
-        let grace_seconds = match now {
-            true => 0,
-            false => self.facts.config.cloud.grace.0.div_ceil(Nanos::from_secs(1).0),
-        };
-        let (homes, about) = (self.facts.homes.clone(), record.clone());
-        let identity = off_runtime(move || homes.identity(&about)).await;
-        let mut view = View::clone(&self.view());
-        view.unwant(name, &self.facts.config);
-        let discard = grace_seconds == 0;
-        let deleting = discard.then(|| being_deleted(&view, name));
-        view.remove_volume(name);
-        let deleted = DeletedRecord::new(name.clone(), identity, grace_seconds, record.clone());
-        view.catalog.deleted.push(deleted);
-        let kept = match discard {
-            true => "the volume is no longer served; its data goes after the next start",
-            false => "the volume is still there, and so is its data",
-        };
-        let (without, refused) = (view, (error, kept));
-        let is_quiesced = false;
-        let removal =
-            Removal { name, record: &record, discard, is_quiesced, deleting, without, refused };
-        self.remove_served(removal).await?;
-        self.devices.remove_left(&record).await;
-        self.learn_sessions(&record).await;
-        // Its grace begins.
-        let _ = self.deletions.state(record.id);
-        self.facts.homes.close(&record);
-        self.deletions.changed.notify_one();
-        Ok(record.id)
-    }
-
-    /// Adds what the map file of a deleted volume says by now: it may have been claimed while its
-    /// shards let go of it.
-    async fn learn_sessions(&self, record: &VolumeRecord) {
-        let (homes, about) = (self.facts.homes.clone(), record.clone());
-        let identity = off_runtime(move || homes.identity(&about)).await;
-        let mut view = View::clone(&self.view());
-        let mut found = view.catalog.deleted.iter_mut();
-        let Some(deleted) = found.find(|deleted| deleted.record.id == record.id) else { return };
-        let before = deleted.sessions.len();
-        deleted.learn(identity);
-        if deleted.sessions.len() > before {
-            // Where that cannot be written down, the map file says it, as long as it is there.
-            drop(self.publish(view).await);
-        }
-    }
-
     /// A volume whose return failed is one of the deleted ones again, by the view `back`; what
     /// became of it.
     async fn delete_again(
@@ -289,8 +234,7 @@ impl Control {
     ) -> &'static str {
         self.facts.homes.close(&record);
         // It may have claimed the volume in a session of its own.
-        let homes = self.facts.homes.clone();
-        let identity = off_runtime(move || homes.identity(&record)).await;
+        let identity = self.known_identity(&record, "").await.unwrap_or_default();
         let mut found = back.catalog.deleted.iter_mut();
         if let Some(deleted) = found.find(|deleted| deleted.record.id == number) {
             deleted.learn(identity);

@@ -112,6 +112,24 @@ impl Control {
         }
     }
 
+    /// Has shards close the clients of a volume in a store whose blocks are thrown away, and end
+    /// what is in flight, within a time; the caller keeps the node's change.
+    ///
+    /// # Errors
+    /// A report where its journal does not answer; the volume is served again.
+    pub(super) async fn quiesce_in_turn(
+        &self,
+        name: &Name,
+        record: &VolumeRecord,
+        error: &str,
+    ) -> Result<(), Report> {
+        self.devices.detach(self, name, VolumeId(record.id), error).await?;
+        let quiescing = self.quiesce_parts(record, true);
+        let Err(refused) = self.or_break_off(name, quiescing).await else { return Ok(()) };
+        self.reopen(name, record, error).await;
+        Err(report(&refused, error).state("the volume is as it was before"))
+    }
+
     /// Refuses to remove a quiesced volume whose store does not have all of it, which is served
     /// again.
     pub(super) async fn check_quiesced(
@@ -430,16 +448,33 @@ mod tests {
     }
 
     /// Goal: a volume in a store whose journal does not answer does not hold its deletion up for
-    /// ever, and is served on. Method: the shard does not answer, in paused time.
+    /// ever, with its data or without, nor the change of the node behind it, and is served on.
+    /// Method: the shard does not answer, in paused time; another volume is made meanwhile.
     #[tokio::test(start_paused = true)]
     async fn a_journal_that_does_not_answer_ends_a_deletion() {
-        let (owner, node) = with_owner("");
-        owner.is_watched().send_replace(Some(said(true)));
-        node.control.volume_create(wanted("far"), Authority::Owner).await.expect("it is served");
-        node.shards.iter().for_each(|shard| shard.state().holds_quiesces = true);
-        let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
-        assert!(refused.expect_err("it waits").cause.contains("does not end"));
-        assert!(is_served(&node, 1) && node.control.view().catalog.volumes.contains_key("far"));
+        for data in [DeleteData::Keep, DeleteData::Delete, DeleteData::Now] {
+            let (owner, node) = with_owner("");
+            owner.is_watched().send_replace(Some(said(true)));
+            let created = node.control.volume_create(wanted("far"), Authority::Owner).await;
+            created.expect("it is served");
+            node.shards.iter().for_each(|shard| shard.state().holds_quiesces = true);
+            let control = Arc::clone(&node.control);
+            let deleting =
+                tokio::spawn(async move { control.volume_delete(&name("far"), data).await });
+            let is_quiescing = || node.shards.iter().any(|s| !s.state().quiescing.is_empty());
+            while !is_quiescing() && !deleting.is_finished() {
+                yield_now().await;
+            }
+            assert!(is_quiescing(), "{data:?}: it ends what is in flight, within a time");
+            let beside = node.control.volume_create(create("beside"), Authority::Owner).await;
+            beside.expect("changes go on");
+            assert!(!deleting.is_finished(), "{data:?}");
+            let refused = deleting.await.expect("no panic").expect_err("it waits");
+            assert!(refused.cause.contains("does not end"), "{data:?}: {refused}");
+            let view = node.control.view();
+            assert!(is_served(&node, 1) && view.catalog.volumes.contains_key("far"), "{data:?}");
+            assert!(view.catalog.deleted.is_empty(), "{data:?}");
+        }
     }
 
     /// Goal: a volume whose own thread hangs, so that it says nothing, holds up neither its

@@ -17,7 +17,7 @@ use crate::config::{Name, Size};
 use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, Taken};
 use layby_cloud::{Link, Order, Said};
-use layby_types::{VolumeId, format_bytes};
+use layby_types::format_bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,8 +181,8 @@ impl Control {
         if let Some(unsaved) = unsaved(&taken) {
             return Err(only_here(name, &taken, &unsaved, error));
         }
-        self.devices.detach(self, name, VolumeId(old.id), error).await?;
-        let removed = self.remove_parts(&self.view(), old, (true, false)).await;
+        self.quiesce_in_turn(name, old, error).await?;
+        let removed = self.remove_parts(&self.view(), old, (true, true)).await;
         removed.map_err(|refused| super::report(&refused, error)).map(|()| true)
     }
 
@@ -219,10 +219,14 @@ impl Control {
         view.unwant(name, &self.facts.config);
         let kept = "the volume is still there; its next start serves it";
         let (without, refused) = (view, (error, kept));
-        let (discard, is_quiesced, deleting) = (true, false, None);
+        self.quiesce_in_turn(name, &record, error).await?;
+        let (discard, is_quiesced, deleting) = (true, true, None);
         let removal =
             Removal { name, record: &record, discard, is_quiesced, deleting, without, refused };
-        self.remove_served(removal).await?;
+        if let Err(refused) = self.remove_served(removal).await {
+            self.reopen(name, &record, error).await;
+            return Err(refused);
+        }
         self.devices.remove_left(&record).await;
         self.at_homes(move |homes| homes.forget(&record)).await
     }

@@ -448,7 +448,8 @@ impl Control {
         if discard && was_made && self.facts.homes.writes_through(&record) {
             let now = data == DeleteData::Now;
             let local = record.local_number();
-            let number = self.delete_in_store(name, record, now, error).await?;
+            let about = (record, is_absent);
+            let number = self.delete_in_store(name, about, now, (change, error)).await?;
             return Ok(Deleted::Waits(number, local));
         }
         let (_change, quiesced) = match was_made && !is_absent {
