@@ -61,7 +61,7 @@ pub(crate) fn pad(dir: &Path, staged: &str, length: u64) -> std::io::Result<()> 
 }
 
 /// Exchanges the names of the staged file and the old one, durably: the old one's room is the next
-/// one's.
+/// one's. Where it fails, the new file may have the name all the same.
 pub(crate) fn exchange(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
     let folder = File::open(dir)?;
     let flags = RenameFlags::EXCHANGE;
@@ -70,9 +70,18 @@ pub(crate) fn exchange(dir: &Path, (staged, name): (&str, &str)) -> std::io::Res
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => publish(dir, (staged, name)),
         exchanged => {
             exchanged?;
-            folder.sync_all()
+            sync(&folder, dir, name)
         }
     }
+}
+
+/// Makes names of the directory durable. Where it fails they are exchanged all the same: which file
+/// a power failure leaves is not known.
+fn sync(folder: &File, dir: &Path, name: &str) -> std::io::Result<()> {
+    #[cfg(test)]
+    tests::refuse_sync(&dir.join(name))?;
+    let _ = (dir, name);
+    folder.sync_all()
 }
 
 /// Opens the file that is to be written beside the old one. What is no file of the node's own
@@ -90,13 +99,35 @@ pub(crate) fn open_staged(dir: &Path, staged: &str) -> std::io::Result<File> {
 /// Puts the staged file in the old one's place and makes that durable.
 fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
     std::fs::rename(dir.join(staged), dir.join(name))?;
-    File::open(dir)?.sync_all()
+    sync(&File::open(dir)?, dir, name)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use tempfile::TempDir;
+
+    /// Files whose next replacement is not made durable.
+    static REFUSED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+    fn refused() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+        REFUSED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the sync behind the next replacement of a file fail.
+    pub(crate) fn fail_next_sync(file: &Path) {
+        refused().insert(file.to_owned());
+    }
+
+    pub(super) fn refuse_sync(file: &Path) -> std::io::Result<()> {
+        match refused().remove(file) {
+            true => Err(std::io::Error::from_raw_os_error(Errno::IO.raw_os_error())),
+            false => Ok(()),
+        }
+    }
 
     const NAMES: (&str, &str) = ("a.new", "a");
 

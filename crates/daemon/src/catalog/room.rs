@@ -31,7 +31,7 @@ impl Catalog {
     /// Replaces the catalog of `dir` with this one.
     ///
     /// # Errors
-    /// A report when the disk refuses; the old catalog then stands.
+    /// A report when the disk refuses: as [`Catalog::stage`], then [`Catalog::publish_staged`].
     pub fn save(&self, dir: &Path) -> Result<(), Report> {
         self.stage(dir)?;
         Catalog::publish_staged(dir)
@@ -48,9 +48,15 @@ impl Catalog {
     /// Puts the catalog that was staged last in the place of that of `dir`.
     ///
     /// # Errors
-    /// A report when the disk refuses; the old catalog then stands.
+    /// A report when the disk refuses; which catalog stands is not known then, so that the next one
+    /// has to be saved whatever it says.
     pub fn publish_staged(dir: &Path) -> Result<(), Report> {
-        exchange(dir, NAMES).map_err(|cause| unwritten(dir, &cause))
+        exchange(dir, NAMES).map_err(|cause| {
+            unwritten(dir, &cause).state(
+                "the node goes on as before; a crash before its next change or a clean stop may \
+                 leave the changed catalog",
+            )
+        })
     }
 
     /// Replaces the catalog of `dir`, which is `found`, where this one differs; and sees to the

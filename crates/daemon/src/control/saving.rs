@@ -43,8 +43,10 @@ impl Control {
     pub(super) async fn publish(&self, view: View) -> Result<(), Report> {
         self.change.check_running("cannot save the catalog")?;
         let dir = self.facts.dir.clone();
+        let unknown = self.change.unknown();
         let write = move |saved: &mut Option<View>| {
-            view.catalog.save(&dir)?;
+            view.catalog.stage(&dir)?;
+            unknown.of(Catalog::publish_staged(&dir))?;
             *saved = Some(view.clone());
             Ok(view)
         };
@@ -67,8 +69,9 @@ impl Control {
     pub(super) async fn publish_staged(&self, Staged(view): Staged) -> Result<(), Report> {
         self.change.check_running("cannot save the catalog")?;
         let dir = self.facts.dir.clone();
+        let unknown = self.change.unknown();
         let write = move |saved: &mut Option<View>| {
-            Catalog::publish_staged(&dir)?;
+            unknown.of(Catalog::publish_staged(&dir))?;
             *saved = Some(view.clone());
             Ok(view)
         };
@@ -105,6 +108,7 @@ mod tests {
     use crate::config::UplinkConfig;
     use crate::control::tests::MockNode;
     use crate::control::{Control, View};
+    use crate::replace::tests::fail_next_sync;
     use std::future::{Future, pending};
     use std::pin::Pin;
     use std::sync::mpsc::Sender;
@@ -168,6 +172,36 @@ mod tests {
         let saved = Catalog::load(node.dir.path()).expect("it is whole").expect("it is there");
         assert_eq!(saved.volume_id_next, next, "an older view was saved last");
         assert_eq!(control.view().catalog, saved);
+    }
+
+    /// Goal: a change whose catalog got its name, and whose directory could not be synced then, is
+    /// not in the catalog after a clean stop, as its answer says. Method: the sync fails, of a
+    /// change that stages its catalog first and of one that does not; the stop, what it leaves.
+    #[tokio::test]
+    async fn a_stop_writes_the_catalog_over_one_that_got_its_name() {
+        for is_staged in [false, true] {
+            let node = MockNode::new("");
+            let (control, dir) = (&node.control, node.dir.path());
+            let before = control.view().catalog.clone();
+            let mut view = View::clone(&control.view());
+            view.catalog.volume_id_next += 1;
+            let staged = match is_staged {
+                true => Some(control.stage(view.clone()).await.expect("there is room")),
+                false => None,
+            };
+            fail_next_sync(&dir.join("catalog.json"));
+            let refused = match staged {
+                Some(staged) => control.publish_staged(staged).await,
+                None => control.publish(view).await,
+            };
+            let refused = refused.expect_err("it is not durable");
+            assert!(refused.state.contains("goes on as before"), "{refused}");
+            let saved = || Catalog::load(dir).expect("it is whole").expect("it is there");
+            assert_ne!(saved(), before, "it got its name");
+            assert_eq!(control.view().catalog, before);
+            control.stop().await.expect("shards answer");
+            assert_eq!(saved(), before, "staged: {is_staged}");
+        }
     }
 
     /// Goal: a stop waits for the write of a task that was aborted, and what it saves itself is not

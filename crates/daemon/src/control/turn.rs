@@ -15,7 +15,7 @@ use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Mutex, MutexGuard, Notify};
@@ -39,8 +39,22 @@ pub(super) struct Changes {
     ended: Notify,
     /// The node has stopped; no change is written down any more.
     stopped: AtomicBool,
-    /// The catalog lacks what the node's view has.
-    unsaved: AtomicBool,
+    /// The catalog lacks what the node's view has, or has what that lacks.
+    unsaved: Unsaved,
+}
+
+/// Whether the catalog has to be written at the stop, whatever the node's view says.
+#[derive(Clone, Default)]
+pub(super) struct Unsaved(Arc<AtomicBool>);
+
+impl Unsaved {
+    /// A write that failed late may have taken effect.
+    pub(super) fn of<T>(&self, written: Result<T, Report>) -> Result<T, Report> {
+        if written.is_err() {
+            self.0.store(true, Ordering::SeqCst);
+        }
+        written
+    }
 }
 
 /// A change of a volume that does not hold the lock, until this is dropped.
@@ -68,12 +82,17 @@ impl Changes {
 
     /// Whether the catalog lacks what the node's view has, from now on.
     pub(super) fn set_unsaved(&self, is_unsaved: bool) {
-        self.unsaved.store(is_unsaved, Ordering::SeqCst);
+        self.unsaved.0.store(is_unsaved, Ordering::SeqCst);
+    }
+
+    /// What notes that the catalog may not be what the node's view says.
+    pub(super) fn unknown(&self) -> Unsaved {
+        self.unsaved.clone()
     }
 
     /// Whether the catalog lacks what the node's view has.
     pub(super) fn is_unsaved(&self) -> bool {
-        self.unsaved.load(Ordering::SeqCst)
+        self.unsaved.0.load(Ordering::SeqCst)
     }
 
     /// Refuses what comes after the node's stop.
