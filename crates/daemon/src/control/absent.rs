@@ -14,13 +14,13 @@
 //! starts.
 
 use super::volumes::set_phase;
-use super::{Control, View, finish_take, report};
+use super::{Control, DeleteData, View, finish_take, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -225,6 +225,26 @@ impl Control {
         Ok(true)
     }
 
+    /// The turn of a volume that is not served, where it is one, and that of its deletion.
+    pub(super) async fn turns_of_deletion(
+        &self,
+        name: &Name,
+        data: DeleteData,
+    ) -> (Option<MutexGuard<'_, ()>>, MutexGuard<'_, ()>) {
+        let is_absent = || self.view().absence(name).is_some();
+        loop {
+            let tried = match is_absent() {
+                true => Some(self.absences.turn.lock().await),
+                false => None,
+            };
+            let change = self.turn_of_deletion(name, data).await;
+            // It may have become one meanwhile, which is tried beside this deletion then.
+            if tried.is_some() || !is_absent() {
+                return (tried, change);
+            }
+        }
+    }
+
     /// The record of a volume that is not served, under a number that no level has blocks of.
     async fn with_new_number(
         &self,
@@ -264,7 +284,8 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{DeleteData, VolumePatch};
+    use crate::control::tests::{MockNode, create};
+    use crate::control::{Authority, VolumePatch};
     use crate::node::Node;
     use crate::node::tests::{MockStarter, config};
     use tempfile::TempDir;
@@ -291,6 +312,33 @@ mod tests {
 
     fn table(volume: &str, path: &str, more: &str) -> String {
         format!("[volume.{volume}]\nsize = \"1MiB\"\npath = \"{path}\"\n{more}\n")
+    }
+
+    /// Goal: a volume that is no more served by the time that its deletion may change the node is
+    /// not deleted while it is tried. Method: the deletion waits behind a change in which that
+    /// happens, and which goes on to try the volume; a change behind the deletion.
+    #[tokio::test]
+    async fn a_deletion_waits_for_a_volume_that_is_tried_by_then() {
+        let node = MockNode::new("");
+        node.control.volume_create(create("a"), Authority::Owner).await.expect("a free name");
+        let change = node.control.lock_changes().await;
+        let control = Arc::clone(&node.control);
+        let keep = DeleteData::Keep;
+        let deleting = tokio::spawn(async move { control.volume_delete(&name("a"), keep).await });
+        tokio::task::yield_now().await;
+        let trying = node.control.absences.turn.lock().await;
+        let mut view = View::clone(&node.control.view());
+        let why = Report::new(ReportKind::Unreachable, "cannot serve it");
+        let absence = Absence::new(why, &view.catalog.volumes["a"]);
+        view.absent.insert(name("a"), absence);
+        node.control.show(view);
+        drop(change);
+        // It comes behind the deletion's.
+        drop(node.control.lock_changes().await);
+        assert!(node.control.view().catalog.volumes.contains_key("a"), "it is being tried");
+        drop(trying);
+        deleting.await.expect("no panic").expect("it goes");
+        assert!(!node.control.view().catalog.volumes.contains_key("a"));
     }
 
     /// A child of another test may hold the last life's lock between its fork and its exec.

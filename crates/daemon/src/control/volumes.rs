@@ -416,11 +416,7 @@ impl Control {
 
     /// Deletes a volume, and says what became of it.
     async fn delete(&self, name: &Name, data: DeleteData, error: &str) -> Result<Deleted, Report> {
-        let _turn = match self.view().absence(name) {
-            Some(_) => Some(self.absences.turn.lock().await),
-            None => None,
-        };
-        let change = self.turn_of_deletion(name, data).await;
+        let (_turn, change) = self.turns_of_deletion(name, data).await;
         let is_absent = self.view().absence(name).is_some();
         let record = match is_absent {
             true => self.view().catalog.volumes[name].clone(),
@@ -484,7 +480,11 @@ impl Control {
 
     /// The turn of a deletion. One that throws the data away waits neither for a shrink nor for a
     /// write-back of the volume, but breaks it off.
-    async fn turn_of_deletion(&self, name: &Name, data: DeleteData) -> MutexGuard<'_, ()> {
+    pub(super) async fn turn_of_deletion(
+        &self,
+        name: &Name,
+        data: DeleteData,
+    ) -> MutexGuard<'_, ()> {
         if data == DeleteData::Keep {
             return self.lock_changes_of(name).await;
         }
