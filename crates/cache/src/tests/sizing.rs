@@ -238,7 +238,9 @@ fn a_cap_below_what_was_guaranteed_ends_in_the_guarantees() {
     let mut spec = one_level();
     let volumes = [volume(1, 0, 1000), volume(2, 1, 1000), volume(3, 1, 1000)];
     let mut node = Node::new(spec.clone(), &volumes, 9);
-    let mut observations = node.period(&[60, 100, 100]);
+    let mut observations = node.period(&[75, 100, 100]);
+    // What it gains is worth a move.
+    observations[0].sized = Some([8; LEVELS_MAX]);
     let mut guarantee = |slots: u32| {
         observations[1..].iter_mut().for_each(|o| o.shares[0].guaranteed = slots);
         observations.clone()
@@ -251,10 +253,11 @@ fn a_cap_below_what_was_guaranteed_ends_in_the_guarantees() {
         observations: &observations,
         latencies: LATENCIES,
         wishes: &WISHES,
-        limits: LIMITS,
+        limits: SizingLimits { mover: MoverLimits::MIN, ..LIMITS },
         period: PERIOD,
     };
     let moves = plan(&input).moves;
+    assert_eq!(moves.len(), 3, "the first volume gains what these have lost");
     let sizes: Vec<u32> = moves.iter().map(|(_, sized)| sized.map_or(0, |s| s[0])).collect();
     assert_eq!(sizes[1..], [24, 24], "{moves:?}");
     assert_eq!(guaranteed_twice(&spec, &guarantee(65)), Some(0));
