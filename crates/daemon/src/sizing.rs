@@ -491,8 +491,8 @@ mod tests {
     }
 
     /// Goal: a node that is not to size says what it would do and does nothing, and predicts with
-    /// the room that its volumes have. Method: two periods with sizing off, of a volume that holds a
-    /// thirtieth of the blocks that it reuses, for which sizing proposes all.
+    /// the room that its volumes have. Method: two periods with sizing off, of a volume that holds
+    /// a thirtieth of the blocks that it reuses, for which sizing proposes all.
     #[tokio::test]
     async fn advice_moves_nothing() {
         let node = MockNode::new(&CONFIG.replace("enabled = true", "enabled = false"));
