@@ -26,6 +26,7 @@ use super::log_layout::{
 };
 use super::log_read::Reads;
 use super::log_retire::Retiring;
+use super::log_streams::ShortLived;
 use super::log_tokens::Purpose;
 use super::table::Map;
 use super::{
@@ -33,7 +34,7 @@ use super::{
 };
 use crate::io::{Buffer, DiskId, Io, IoDone};
 use layby_cache::Cleaned;
-use layby_cache::cleaning::{Lifespans, Limits, Segments};
+use layby_cache::cleaning::{Limits, Segments};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, BlockKey, ErrorKind, Nanos, Seq, Slot, VolumeId};
@@ -258,8 +259,7 @@ pub struct LogStore {
     pub(super) segments_damaged: u32,
     /// Sum of the segments' live blocks.
     pub(super) blocks_live: u32,
-    /// Of segments of short-lived writes.
-    pub(super) lifespans: Lifespans,
+    pub(super) short_lived: ShortLived,
     pub(super) streams: [StreamState; STREAMS],
     /// Of the last batch written, in whatever stream, for the next one's descriptor.
     pub(super) copy_of_last: Vec<u8>,
@@ -364,7 +364,7 @@ impl LogStore {
         let block = self.geometry.block_bytes as usize;
         assert!(!entries.is_empty() && data.len() == entries.len() * block, "a block per entry");
         assert!(Stream::CALLERS.contains(&stream), "copies are the log's own");
-        let stream = self.stream_of_call(stream, entries);
+        let stream = self.stream_of_call(io, stream, entries, durable);
         let state = TicketState { left: entries.len(), failed: None };
         assert!(self.tickets.insert(ticket, state).is_none(), "a ticket is in use once");
         for (entry, bytes) in entries.iter().zip(data.chunks_exact(block)) {

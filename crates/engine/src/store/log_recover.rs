@@ -692,7 +692,7 @@ impl LogStore {
             passed_segments: 0,
             segments_damaged: 0,
             blocks_live: 0,
-            lifespans: Default::default(),
+            short_lived: Default::default(),
             streams: Default::default(),
             copy_of_last: Vec::new(),
             tickets: Map::default(),

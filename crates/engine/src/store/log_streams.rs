@@ -4,6 +4,8 @@
 //! overwritten soon again, and a copy of a block that was written long ago to stay. "Not long" is
 //! the mean life of the last short-lived segments, "long ago" as many sequence numbers as blocks
 //! are live; nothing is kept by block. A call is one stream's whole: most of its blocks decide.
+//! Beside lower ranks, durable writes of the best one have the first of these for themselves: a
+//! stream has one batch in flight, and theirs are to wait for no other rank's.
 //! Invariant: a log of few segments has no stream of its own for either, see `Stream::of_few`.
 //! Cost: a look at two tables per block of a client's call, none per hit.
 //! Source: Wang et al., SepBIT, FAST 2022, section 3; ages and lives in sequence numbers.
@@ -12,17 +14,50 @@ use super::Stream;
 use super::log::{AppendEntry, LogStore};
 use super::log_geometry::SEGMENT_BLOCKS_MANY;
 use super::log_layout::NOWHERE;
-use layby_cache::cleaning::{self, CopyStream};
-use layby_types::{Seq, Slot};
+use crate::io::Io;
+use layby_cache::cleaning::{self, CopyStream, Lifespans};
+use layby_types::{Nanos, Seq, Slot};
+
+/// How long the best rank keeps a stream for itself after its last durable write.
+pub(super) const RESERVED_FOR: Nanos = Nanos::from_secs(10);
+
+/// The stream of short-lived writes.
+#[derive(Debug, Default)]
+pub(super) struct ShortLived {
+    lifespans: Lifespans,
+    /// Until when the best rank has the stream for itself.
+    reserved_until: Option<Nanos>,
+}
 
 impl LogStore {
     /// The stream of a call whose blocks are of `stream`.
-    pub(super) fn stream_of_call(&self, stream: Stream, entries: &[AppendEntry]) -> Stream {
+    pub(super) fn stream_of_call(
+        &mut self,
+        io: &dyn Io,
+        stream: Stream,
+        entries: &[AppendEntry],
+        durable: bool,
+    ) -> Stream {
         if stream != Stream::Write || !self.has_all_streams() {
             return stream.of_few();
         }
+        let is_best = io.batch_bytes(io.rank()).is_none();
+        if self.is_reserved(io, is_best && durable) {
+            return if is_best { Stream::WriteShort } else { Stream::Write };
+        }
         let short = entries.iter().filter(|entry| self.is_short_lived(entry.slot)).count();
         if 2 * short > entries.len() { Stream::WriteShort } else { stream }
+    }
+
+    /// Whether the best rank has the stream of short-lived writes for itself, which it has from a
+    /// durable write on (`is_asked`) while there are lower ranks.
+    fn is_reserved(&mut self, io: &dyn Io, is_asked: bool) -> bool {
+        let until = &mut self.short_lived.reserved_until;
+        if is_asked {
+            *until = Some(io.now() + RESERVED_FOR);
+        }
+        *until = until.filter(|until| io.is_stepwise() && io.now() < *until);
+        until.is_some()
     }
 
     /// Not only those of a log of few segments.
@@ -40,7 +75,7 @@ impl LogStore {
         let index = self.geometry.segment_of(location).expect("a location lies in a segment");
         let segment = &self.segments[index as usize];
         !segment.stream.is_copies()
-            && self.lifespans.is_short(self.seqs.next().0 - segment.generation.0)
+            && self.short_lived.lifespans.is_short(self.seqs.next().0 - segment.generation.0)
     }
 
     /// The stream of a copy whose original has this seq. Where segments are scarce copies keep to
@@ -62,8 +97,10 @@ impl LogStore {
     /// A segment holds no live block any more.
     pub(super) fn note_life(&mut self, index: u32) {
         let segment = &self.segments[index as usize];
-        if segment.stream == Stream::WriteShort {
-            self.lifespans.note(self.seqs.next().0.saturating_sub(segment.generation.0));
+        // What the best rank alone fills says nothing of how long others' blocks live.
+        if segment.stream == Stream::WriteShort && self.short_lived.reserved_until.is_none() {
+            let life = self.seqs.next().0.saturating_sub(segment.generation.0);
+            self.short_lived.lifespans.note(life);
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Cleaning beside a class that keeps the device busy.
+//! A log beside another rank: cleaning, and durable writes.
 
+use super::log_streams::RESERVED_FOR;
 use super::tests_both::for_each_seed;
 use super::tests_clean::{Filled, key};
 use super::tests_log::TAG;
@@ -20,6 +21,11 @@ const READ: Token = Token(0x30 << 56);
 /// Bytes of each of these, of which two are outstanding and two wait.
 const READ_BYTES: usize = 64 << 10;
 
+/// Tickets of calls of a worse rank are odd.
+fn is_worse(ticket: Ticket) -> bool {
+    ticket.0 % 2 == 1
+}
+
 struct Bench {
     io: Scheduled<SimIo>,
     log: LogStore,
@@ -29,13 +35,14 @@ struct Bench {
 
 impl Bench {
     /// Segments of twice the least budget.
-    fn new(seed: u64) -> Bench {
+    fn new(seed: u64, has_all_streams: Option<bool>) -> Bench {
         let mut sim = SimIo::new(seed);
         let disk = sim.add_disk("ssd", LENGTH + READ_BYTES as u64);
         let identity = StoreIdentity { node: [9; 16], shard: ShardIndex(0), shard_count: 1 };
         let region = Region { disk, base: 0, length: LENGTH, block_size: BlockSize::MIN };
         let mut config = LogConfig::new(region, identity, TAG);
         config.segments.bytes = 256 << 10;
+        config.segments.has_all_streams = has_all_streams;
         LogStore::format(&mut sim, &config, 1).expect("the region is large enough");
         let opened = LogStore::open(&mut sim, config, SeqSource::new(Seq(1)));
         let (log, _) = opened.expect("it was just formatted");
@@ -50,6 +57,46 @@ impl Bench {
         self.io.set_rank(Rank(1));
         self.io.submit(READ, IoOperation::Read { disk, offset: LENGTH, buffer });
         self.io.set_rank(Rank::FIRST);
+    }
+
+    /// A call of that rank; how many blocks of worse ranks end before it.
+    fn append(&mut self, ticket: Ticket, rank: Rank, slots: &[Slot], durable: bool) -> usize {
+        let entry = |slot: &Slot| AppendEntry { slot: *slot, key: key(*slot), dirty: true };
+        let entries: Vec<AppendEntry> = slots.iter().map(entry).collect();
+        let data = vec![7; slots.len() * BlockSize::MIN.len()];
+        self.io.set_rank(rank);
+        self.log.append(&mut self.io, ticket, Stream::Write, &entries, &data, durable);
+        self.io.set_rank(Rank::FIRST);
+        self.filled.0 = slots.iter().fold(self.filled.0, |filled, slot| filled.max(slot.0 + 1));
+        let before = self.log.streams.iter().map(|stream| {
+            let flight = stream.flight.iter().flat_map(|flight| &flight.records);
+            let tickets = flight.chain(&stream.queue).map(|queued| queued.ticket);
+            let tickets: Vec<Option<Ticket>> = tickets.collect();
+            let at = tickets.iter().position(|it| *it == Some(ticket)).unwrap_or_default();
+            tickets[..at].iter().filter(|it| it.is_some_and(is_worse)).count()
+        });
+        before.sum()
+    }
+
+    /// Turns until all calls have ended.
+    fn rest(&mut self) {
+        let has_ended = (0..TURNS_MAX).any(|_| {
+            self.turn();
+            self.log.tickets.is_empty()
+        });
+        assert!(has_ended, "a call never ends");
+    }
+
+    /// Whether the worse class has what it overwrites soon among what is short-lived.
+    fn overwrites_short(&mut self) -> bool {
+        let mut is_short = false;
+        for _ in 0..2 {
+            self.append(Ticket(1), Rank(2), &[Slot(1), Slot(2)], false);
+            let short = &self.log.streams[Stream::WriteShort as usize];
+            is_short = !short.queue.is_empty() || short.flight.is_some();
+            self.rest();
+        }
+        is_short
     }
 
     fn write(&mut self, slot: Slot) {
@@ -102,7 +149,7 @@ impl Bench {
 #[test]
 fn cleaning_goes_on_beside_a_busy_class() {
     for_each_seed(4, |seed| {
-        let mut bench = Bench::new(seed);
+        let mut bench = Bench::new(seed, None);
         (0..4).for_each(|_| bench.read());
         let (mut rng, slots) = (Rng::new(seed), bench.log.slot_count());
         for step in 0..3 * slots {
@@ -110,5 +157,46 @@ fn cleaning_goes_on_beside_a_busy_class() {
             bench.write(Slot(slot));
         }
         assert!(bench.log.counters().segments_cleaned > 8, "seed {seed}: it was cleaned");
+    });
+}
+
+/// Goal: a durable write of the best class waits for no batch of a worse one, and shares none with
+/// it, for as long as such writes come; later the worse class has all streams again. Method: random
+/// calls of two ranks, long ones of the worse; what is before each durable write is counted when it
+/// is asked for. Then time passes, and the worse class overwrites what it has just written.
+#[test]
+fn durable_writes_wait_for_no_worse_rank() {
+    for_each_seed(40, |seed| {
+        let mut bench = Bench::new(seed, Some(true));
+        bench.io.set_stepwise(true);
+        let (mut rng, slots) = (Rng::new(seed), u64::from(bench.log.slot_count()) / 2);
+        let mut asked = bench.io.now();
+        assert_eq!(bench.append(Ticket(0), Rank::FIRST, &[Slot(0)], true), 0);
+        for number in 1..400 {
+            let first = rng.below(slots - 32) as u32;
+            let most = if rng.chance(1, 3) { 1 } else { 32 };
+            let count = 1 + rng.below(most) as u32;
+            let called: Vec<Slot> = (first..first + count).map(Slot).collect();
+            if count == 1 {
+                asked = bench.io.now();
+                let before = bench.append(Ticket(2 * number), Rank::FIRST, &called, true);
+                assert_eq!(before, 0, "seed {seed}: call {number} waits for others' blocks");
+            } else {
+                bench.append(Ticket(2 * number + 1), Rank(2), &called, false);
+            }
+            for _ in 0..rng.below(4) {
+                bench.turn();
+            }
+        }
+        bench.rest();
+        assert!(!bench.overwrites_short(), "seed {seed}: the worse class shares the stream");
+        let until = asked + RESERVED_FOR;
+        for _ in 0..TURNS_MAX {
+            if bench.io.now() < until {
+                bench.turn();
+            }
+        }
+        assert!(bench.io.now() >= until, "seed {seed}: time passes");
+        assert!(bench.overwrites_short(), "seed {seed}: the stream stays reserved");
     });
 }
