@@ -5,6 +5,7 @@
 //! Invariant: once it has ended, nothing of this process reads or writes its journal and its map.
 //! Cost: nothing while it runs. Not for: what it says of itself; see [`crate::Watch`].
 
+use crate::local::Claim;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,12 +24,28 @@ impl Ending {
     }
 }
 
-/// Marks the end when it goes.
-pub(crate) struct EndMark(pub Ending);
+/// Gives the journal back when it goes, then marks the end.
+pub(crate) struct EndMark {
+    claim: Option<Claim>,
+    ending: Ending,
+}
+
+impl EndMark {
+    /// Of a backing store whose journal was claimed.
+    pub(crate) fn new(claim: Claim) -> EndMark {
+        EndMark { claim: Some(claim), ending: Ending::default() }
+    }
+
+    /// The way to wait for it.
+    pub(crate) fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+}
 
 impl Drop for EndMark {
     fn drop(&mut self) {
-        let (ended, changed) = &*self.0.0;
+        drop(self.claim.take());
+        let (ended, changed) = &*self.ending.0;
         *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();
     }

@@ -116,9 +116,7 @@ pub struct CloudBacking<B> {
     /// See [`Opened::damaged`].
     damaged: Vec<(u64, u64)>,
     thread: Option<JoinHandle<()>>,
-    /// Goes behind the thread.
-    _claim: Claim,
-    /// Goes last.
+    /// Goes last, behind the thread.
     end: EndMark,
 }
 
@@ -288,7 +286,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let path = path.clone();
             move |error| HostError::File(path, error)
         };
-        let (journal, _claim) = open_journal(&paths.journal)?;
+        let (journal, claim) = open_journal(&paths.journal)?;
         let map = read_map(&paths.map).map_err(failed(&paths.map))?;
         let mut read =
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
@@ -337,20 +335,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let _ = syncing.join();
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
-        let thread = Some(thread);
-        let end = EndMark(Ending::default());
-        Ok(CloudBacking {
-            events,
-            done,
-            at_hand,
-            name,
-            watch,
-            is_taken,
-            damaged,
-            thread,
-            _claim,
-            end,
-        })
+        let (thread, end) = (Some(thread), EndMark::new(claim));
+        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, damaged, thread, end })
     }
 
     /// Bytes of the volume that were damaged in its journal when it was opened: a first byte and a
@@ -369,7 +355,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
     /// The way to wait for its end, once it is dropped.
     #[must_use]
     pub fn ending(&self) -> Ending {
-        self.end.0.clone()
+        self.end.ending()
     }
 }
 
