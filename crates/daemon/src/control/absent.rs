@@ -237,7 +237,7 @@ impl Control {
                 true => Some(self.absences.turn.lock().await),
                 false => None,
             };
-            let change = self.turn_of_deletion(name, data).await;
+            let change = self.deletion_turn(name, data).await;
             // It may have become one meanwhile, which is tried beside this deletion then.
             if tried.is_some() || !is_absent() {
                 return (tried, change);

@@ -338,8 +338,7 @@ impl MockNode {
     ) -> MockNode {
         let overrides =
             Overrides { dir: Some(dir.path().into()), shards: Some(2), ..Overrides::default() };
-        let text = with_three_levels(text);
-        let config = Config::parse(None, &text, &overrides).expect("a good configuration");
+        let config = Config::parse(None, &with_three_levels(text), &overrides).expect("it is good");
         std::fs::create_dir_all(dir.path().join("volumes")).expect("a writable directory");
         let found = Catalog::load(dir.path()).expect("a good catalog");
         let homes = Homes::new(dir.path(), remote);

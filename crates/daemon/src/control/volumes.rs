@@ -480,11 +480,7 @@ impl Control {
 
     /// The turn of a deletion. One that throws the data away waits neither for a shrink nor for a
     /// write-back of the volume, but breaks it off.
-    pub(super) async fn turn_of_deletion(
-        &self,
-        name: &Name,
-        data: DeleteData,
-    ) -> MutexGuard<'_, ()> {
+    pub(super) async fn deletion_turn(&self, name: &Name, data: DeleteData) -> MutexGuard<'_, ()> {
         if data == DeleteData::Keep {
             return self.lock_changes_of(name).await;
         }
