@@ -9,8 +9,9 @@
 //! free of their part, so that what never ends leaves others room. One request starts always where
 //! nothing is charged but to connections that wait themselves and have nothing in flight, however
 //! large it is: nothing else could free room. What does not fit keeps all behind it waiting, so
-//! that short requests do not starve a long one; not where it would not fit beside what *overdue*
-//! volumes hold, see [`Core::overdue_since`](crate::core::Core), which may take for ever to end. A
+//! that short requests do not starve a long one. Where it would not fit beside what *overdue*
+//! volumes hold, see [`Core::overdue_since`](crate::core::Core), which may take for ever to end, it
+//! keeps theirs alone: one that is slow has room for it in the end, and what hangs loses nothing. A
 //! connection that is busy gets a larger buffer to receive into, out of a small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
@@ -109,6 +110,18 @@ pub(super) struct Ask {
 struct Short {
     best: bool,
     lower: bool,
+    /// The same for requests of volumes that are overdue alone: they hold what others lack.
+    overdue_best: bool,
+    overdue_lower: bool,
+}
+
+impl Short {
+    /// A request of a volume, overdue or not, waits behind others.
+    fn is_before(self, ask: Ask, is_overdue: bool) -> bool {
+        let best = self.best || is_overdue && self.overdue_best;
+        let lower = self.lower || is_overdue && self.overdue_lower;
+        best || lower && !ask.is_best
+    }
 }
 
 /// Bytes that connections hold.
@@ -237,7 +250,7 @@ impl Memory {
             return true;
         }
         let is_behind = self.waiting.iter().any(|waiting| waiting.volume == holder.volume);
-        let fits = self.fits_volume(holder.volume, ask) && self.fits(ask, self.short);
+        let fits = self.fits_volume(holder.volume, ask) && self.fits(holder.volume, ask);
         !is_behind && fits
     }
 
@@ -263,8 +276,8 @@ impl Memory {
     }
 
     /// Whether the shard has room, and none that waits before it lacks that.
-    fn fits(&self, ask: Ask, short: Short) -> bool {
-        let is_short = short.best || short.lower && !ask.is_best;
+    fn fits(&self, volume: VolumeId, ask: Ask) -> bool {
+        let is_short = self.short.is_before(ask, self.overdue.contains(&volume));
         !is_short && (self.all.is_idle() || self.all.charged + ask.bytes <= self.most(ask))
     }
 
@@ -303,16 +316,19 @@ impl Memory {
         for waiting in std::mem::take(&mut self.waiting) {
             let Waiting { number, volume, ask } = waiting;
             let is_behind = held_back.contains(&volume) || !self.fits_volume(volume, ask);
-            if !is_behind && self.fits(ask, self.short) {
+            if !is_behind && self.fits(volume, ask) {
                 let granted = Sum { charged: ask.bytes, parked: 0 };
                 self.charge(volume, Sum::default(), granted);
                 self.granted.insert(number, ask.bytes);
                 named.push(number);
                 continue;
             }
-            if !is_behind && self.comes_to_fit(ask) {
-                self.short.best |= ask.is_best;
-                self.short.lower |= !ask.is_best;
+            if !is_behind {
+                let comes_to_fit = self.comes_to_fit(ask);
+                self.short.best |= ask.is_best && comes_to_fit;
+                self.short.lower |= !ask.is_best && comes_to_fit;
+                self.short.overdue_best |= ask.is_best;
+                self.short.overdue_lower |= !ask.is_best;
             }
             held_back.push(volume);
             self.waiting.push_back(waiting);
@@ -476,6 +492,51 @@ mod tests {
             assert!(memory.take_granted().is_empty(), "it has no room");
             assert_eq!(memory.may_hold(&mut holder(6), lower(MIB)), is_overdue);
         }
+    }
+
+    /// Goal: volumes that are slow, and overdue for it, do not starve a request of another one that
+    /// does not fit beside them. Method: two that ask again as soon as a request has ended.
+    #[test]
+    fn what_is_slow_starves_no_long_request() {
+        let mut memory = memory();
+        let lower = |held, bytes| Ask { is_best: false, ..ask(held, bytes) };
+        let fresh = Memory::new(memory.limits);
+        let holder = |number| fresh.holder(number, VolumeId(number), Nanos::ZERO);
+        let mut slow: Vec<(Holder, u64)> = (0..10).map(|n| (holder(n % 2), 0)).collect();
+        for (number, (holder, _)) in slow.iter_mut().enumerate() {
+            holder.number = number as u32;
+        }
+        memory.set_overdue(&(0..2).map(VolumeId).collect());
+        let (mut long, mut has_asked) = (holder(77), false);
+        for step in 0..100 {
+            for (holder, held) in &mut slow {
+                if *held == 0 && !holder.is_waiting && memory.may_hold(holder, lower(0, 6 * MIB)) {
+                    *held = 6 * MIB;
+                    memory.settle(holder, *held, false);
+                }
+            }
+            if step > 10 && !std::mem::replace(&mut has_asked, true) {
+                assert!(!memory.may_hold(&mut long, lower(0, 30 * MIB)), "they hold too much");
+            }
+            // The oldest ends.
+            if let Some(at) = slow.iter().position(|(_, held)| *held > 0) {
+                slow[at..].rotate_left(1);
+                let (holder, held) = slow.last_mut().expect("there are some");
+                *held = 0;
+                memory.settle(holder, 0, false);
+            }
+            for number in memory.take_granted() {
+                if number == 77 {
+                    return;
+                }
+                let own = slow.iter_mut().find(|(holder, _)| holder.number == number);
+                let (holder, held) = own.expect("it waited");
+                (holder.is_waiting, *held) = (false, 6 * MIB);
+                memory.take_grant(holder);
+                memory.settle(holder, 6 * MIB, false);
+            }
+        }
+        panic!("it waits for ever");
     }
 
     /// Goal: charges are never lost, and all that waits is granted once what is held goes. Method:
