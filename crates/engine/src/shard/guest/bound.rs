@@ -4,7 +4,7 @@
 //! ring. Where the volume's queues have room again, all of them go on. A volume's bound is at most
 //! as much as it leaves free of the shard's, so that what hangs leaves others room; and a request
 //! of each volume starts in any case, so that none waits for another's hang. A queue keeps the
-//! buffer of its writes until it has nothing in flight.
+//! buffer of its writes until it has nothing in flight, where there is room in plenty.
 //! Invariant: beyond the volume's bound is one request at most, so that the longest one passes,
 //! too, and beyond the shard's one of each volume; buffers that are kept count.
 //! Cost: a sum per volume; a pass over the queues in a turn in which something was freed while one
@@ -18,6 +18,10 @@ use super::{Guest, Guests, Hold};
 pub(super) const HELD_BYTES_MAX: u64 = 64 << 20;
 /// Of the bytes of a write that has begun, what a queue keeps memory for: the next one uses it.
 pub(super) const PAYLOAD_BYTES_KEPT: usize = 64 << 10;
+
+/// What a queue may hold where it keeps the buffer of its writes: with less, buffers that are kept
+/// would leave it one request at a time, and another queue of the volume none.
+const ROOM_TO_KEEP: u64 = HELD_BYTES_MAX / 2;
 
 impl Guest {
     /// Bytes of memory that it holds for requests: in flight, or the buffer of a write.
@@ -38,10 +42,11 @@ impl Guest {
         (self.taken, self.hold) = (None, Hold::Open);
     }
 
-    /// Gives the memory of a long write back, where the queue is not busy.
+    /// Gives the memory of a long write back, where the queue is not busy or room is scarce.
     fn shrink_payload(&mut self) {
-        let is_busy = self.inflight > 0 || self.taken.is_some() || self.has_more;
-        if !is_busy && self.payload.capacity() > PAYLOAD_BYTES_KEPT {
+        let is_busy = self.inflight > 0 || self.has_more;
+        let may_keep = self.taken.is_some() || is_busy && self.room >= ROOM_TO_KEEP;
+        if !may_keep && self.payload.capacity() > PAYLOAD_BYTES_KEPT {
             self.payload = Vec::new();
         }
     }
@@ -62,7 +67,10 @@ impl Guests {
     /// Counts what a queue holds now. Where its volume's have room again, they go on.
     pub(super) fn count(&mut self, number: u32) {
         let Some(guest) = self.places[number as usize].as_mut() else { return };
+        let was_full = guest.is_full();
         guest.shrink_payload();
+        // Its own buffer was in its way: nothing else wakes it.
+        guest.has_more |= was_full && !guest.is_full() && !guest.is_leaving;
         if guest.link.is_some() {
             return;
         }

@@ -108,3 +108,22 @@ fn the_queues_of_a_shard_share_a_bound() {
     let woken = |number: u64| bench.guests.places[number as usize].as_ref().unwrap().has_more;
     assert!((VOLUMES / 2 + 1..=VOLUMES).all(woken), "a queue that was full sleeps on");
 }
+
+/// Goal: a busy queue keeps no buffer where that would leave it, or others of its volume, no room,
+/// and goes on without being woken. Method: a long write's buffer beside a request in flight, with
+/// room in plenty, and with as much as the buffer takes.
+#[test]
+fn a_buffer_is_kept_where_there_is_room() {
+    const LONG: usize = 1 << 20;
+    for (room, is_kept) in [(bound::HELD_BYTES_MAX, true), (LONG as u64, false)] {
+        let mut bench = Bench::new(23, Vec::new(), Rank::FIRST);
+        let guest = bench.guests.places[0].as_mut().unwrap();
+        (guest.inflight, guest.inflight_bytes, guest.has_more) = (1, 4096, false);
+        (guest.room, guest.payload) = (room, Vec::with_capacity(LONG));
+        guest.has_more = is_kept;
+        bench.guests.count(0);
+        let guest = bench.guests.places[0].as_ref().unwrap();
+        assert_eq!(guest.payload.capacity() >= LONG, is_kept, "room {room}");
+        assert!(!guest.is_full() && guest.has_more, "room {room}");
+    }
+}
