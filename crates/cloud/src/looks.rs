@@ -3,7 +3,7 @@
 //! How: a look is made on a thread of its own, and its caller waits for it for a time. A call that
 //! hangs in the kernel (a network mount whose server is gone, a dead disk) keeps that thread. While
 //! it does, further looks at the same path are refused at once, and so are all where [`HUNG_MAX`]
-//! hang.
+//! hang. Where the system grants no thread, the caller looks itself.
 //! Invariant: a path has at most one thread whose caller has given up, and the process
 //! [`HUNG_MAX`] of them.
 //! Cost: a thread per look. Not for: requests to a store; see [`crate::Store`].
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a look may take: what mounts itself at its first use comes within it.
@@ -68,16 +68,23 @@ fn look_within<T: Send + 'static>(
         return Err(hangs());
     }
     let (found, answer) = channel();
-    let looked_at = path.to_owned();
+    let (looked_at, look) = (path.to_owned(), Arc::new(Mutex::new(Some(look))));
+    let given = Arc::clone(&look);
+    let take = |look: &Mutex<Option<_>>| {
+        look.lock().unwrap_or_else(PoisonError::into_inner).take().expect("it is looked once")
+    };
     let body = move || {
-        let seen = look();
+        let seen = take(&given)();
         // Under the lock: a caller that gives up sees either the answer or the look.
         let mut hung = hung();
         let _ = found.send(seen);
         hung.remove(&looked_at);
     };
     let thread = std::thread::Builder::new().name("look".to_owned());
-    thread.spawn(body).map_err(|_| hangs())?;
+    if thread.spawn(body).is_err() {
+        // A process without threads says so where it needs one.
+        return Ok(take(&look)());
+    }
     match answer.recv_timeout(time) {
         Ok(seen) => Ok(seen),
         Err(RecvTimeoutError::Disconnected) => panic!("a look at `{}` panicked", path.display()),
@@ -95,8 +102,8 @@ fn look_within<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Barrier};
 
     const SOON: Duration = Duration::from_millis(1);
     const LATE: Duration = Duration::from_secs(60);
