@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
-use layby_cloud::look_at;
+use layby_cloud::{Hangs, look_at};
 use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -654,6 +654,13 @@ fn resolved(path: &Path, links_max: usize) -> PathBuf {
     place
 }
 
+/// A path, without what makes it a store's URL, and the same from the root on.
+fn whole(path: &Path) -> (&Path, PathBuf) {
+    let folder = path.to_str().and_then(|text| text.strip_prefix("file://"));
+    let path = folder.map_or(path, Path::new);
+    (path, std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+}
+
 /// What makes two paths the same storage: the text, the inode, the device number, or the bytes that
 /// a loop device or a partition has of something else. A store in a folder (`file://`) is known by
 /// that folder.
@@ -668,17 +675,25 @@ impl FileIdentity {
     /// Looks at `path`; what does not exist yet is known by the nearest folder that does. Where its
     /// file system hangs, it is known by its words alone: what is compared to it goes on.
     pub(crate) fn of(path: &Path) -> Self {
-        let folder = path.to_str().and_then(|text| text.strip_prefix("file://"));
-        let path = folder.map_or(path, Path::new);
-        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        FileIdentity::in_time(path).unwrap_or_else(|_| {
+            let path = whole(path).1;
+            FileIdentity { path, inode: None, device: None, extents: Vec::new() }
+        })
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// [`Hangs`] where its file system hangs.
+    pub(crate) fn in_time(path: &Path) -> Result<Self, Hangs> {
+        let (path, whole) = whole(path);
         let (named, looked_at) = (path.to_owned(), whole.clone());
-        match look_at(&whole, move || FileIdentity::found(&named, &looked_at)) {
-            Ok(found) => found,
-            Err(_) => FileIdentity { path: whole, inode: None, device: None, extents: Vec::new() },
-        }
+        look_at(&whole, move || FileIdentity::found(&named, &looked_at))
     }
 
     fn found(path: &Path, whole: &Path) -> Self {
+        #[cfg(test)]
+        super::hanging::pass(whole);
         let metadata = std::fs::metadata(path).ok();
         let path = resolved(whole, LINKS_MAX);
         let is_device = |m: &&std::fs::Metadata| {

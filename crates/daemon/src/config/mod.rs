@@ -17,6 +17,8 @@ mod dax;
 mod devices;
 mod discard;
 mod file;
+#[cfg(test)]
+pub(crate) mod hanging;
 mod input;
 mod key;
 mod levels;
@@ -55,7 +57,7 @@ pub use limits::{
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
 pub use nbd::{ClientRules, HALF_OPEN_MAX, NbdConfig, TlsMode};
-pub use roots::VolumeRoots;
+pub use roots::{Barred, VolumeRoots};
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use trust::check_trusted;

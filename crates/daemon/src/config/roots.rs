@@ -5,12 +5,16 @@
 //! from there may be writable by every user, who could lead it elsewhere later. Files that the
 //! node's start believes in (configuration, catalog, secrets, levels) are never a volume's; by no
 //! other name or link either. Nor does a path of the configuration name one for something else.
+//! Each path is resolved within a time, and known by itself: one that hangs refuses what is in it
+//! alone, and a path of the configuration that hangs is compared by its words.
 //! Invariant: what passes opens nothing outside of these folders at that moment.
-//! Cost: a look at each folder of the path per command. Not for: which folders the configuration
-//! names, since its author chose them; nor objects in a bucket.
+//! Cost: a look at each folder of the path and at each path of the configuration per command; what
+//! hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the configuration names,
+//! since its author chose them; nor objects in a bucket.
 
 use super::checks::FileIdentity;
 use super::{Config, KeySource, Place, Problem};
+use layby_cloud::{Hangs, look_at};
 use std::io::ErrorKind as Io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -61,7 +65,30 @@ const LOCAL_FILES: [&str; 3] = ["journal", "map", "key"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRoots {
     folders: Vec<PathBuf>,
+    /// Those of them that hang, by their words.
+    hanging: Vec<(PathBuf, Hangs)>,
     kept: Vec<PathBuf>,
+}
+
+/// Why a command may not name a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Barred {
+    /// It leads to where no command may write or read.
+    Forbidden(String),
+    /// Its file system does not answer in time.
+    Unseen(Hangs),
+}
+
+impl From<String> for Barred {
+    fn from(cause: String) -> Barred {
+        Barred::Forbidden(cause)
+    }
+}
+
+impl From<Hangs> for Barred {
+    fn from(hangs: Hangs) -> Barred {
+        Barred::Unseen(hangs)
+    }
 }
 
 /// What a path is to become.
@@ -138,54 +165,78 @@ fn is_local(name: &str) -> bool {
 }
 
 impl VolumeRoots {
-    /// Those of a node.
+    /// Those of a node; looks at paths, so on a thread that may wait.
     #[must_use]
     pub fn of(config: &Config) -> VolumeRoots {
-        let dir = resolve(&config.dir).unwrap_or_else(|_| config.dir.clone());
+        let mut hanging = Vec::new();
+        let mut led_to = |path: &Path| match resolve_in_time(path) {
+            Ok(found) => found.unwrap_or_else(|_| path.to_owned()),
+            Err(hangs) => {
+                let whole = whole(path);
+                hanging.push((whole.clone(), hangs));
+                whole
+            }
+        };
+        let dir = led_to(&config.dir);
+        let mut folders = vec![dir.clone()];
+        folders.extend(config.volume_roots.iter().map(|root| led_to(root)));
         let own = RESERVED.iter().map(|name| dir.join(name));
         let sockets = sockets(config).map(|(_, path)| path.to_owned());
-        let kept = own.chain(kept(config)).chain(sockets);
-        let kept = kept.map(|path| resolve(&path).unwrap_or(path)).collect();
-        let named = config.volume_roots.iter();
-        let named = named.map(|root| resolve(root).unwrap_or_else(|_| root.clone()));
-        VolumeRoots { folders: std::iter::once(dir).chain(named).collect(), kept }
+        // By their words: each is resolved, within a time of its own, when it is compared.
+        let kept = own.chain(kept(config)).chain(sockets).collect();
+        VolumeRoots { folders, hanging, kept }
     }
 
     /// The file or folder of the node's own that a path names, or names something in.
-    pub(crate) fn own(&self, path: &Path) -> Option<&Path> {
-        let found = FileIdentity::of(path);
+    ///
+    /// # Errors
+    /// [`Hangs`] where the path itself is not seen in time.
+    pub(crate) fn own(&self, path: &Path) -> Result<Option<&Path>, Hangs> {
+        let found = FileIdentity::in_time(path)?;
         let is_it = |kept: &&PathBuf| {
             let kept = FileIdentity::of(kept);
             kept.is_same(&found) || found.is_within(&kept)
         };
-        self.kept.iter().find(is_it).map(PathBuf::as_path)
+        Ok(self.kept.iter().find(is_it).map(PathBuf::as_path))
     }
 
-    /// Whether a command may name `path`.
+    /// Whether a command may name `path`; looks at paths, so on a thread that may wait.
     ///
     /// # Errors
     /// Why not.
-    pub fn check(&self, path: &Path) -> Result<(), String> {
-        let found = resolve(path)?;
+    pub fn check(&self, path: &Path) -> Result<(), Barred> {
+        let named = whole(path);
+        // Each path there would keep a thread of its own.
+        if let Some((_, hangs)) = self.hanging.iter().find(|(root, _)| named.starts_with(root)) {
+            return Err(hangs.clone().into());
+        }
+        let found = resolve_in_time(path)??;
         let shown = || match found == path {
             true => format!("`{}`", path.display()),
             false => format!("`{}`, which is `{}`,", path.display(), found.display()),
         };
-        if let Some(kept) = self.own(&found) {
-            return Err(format!("{} is the node's own: `{}`", shown(), kept.display()));
+        if let Some(kept) = self.own(&found)? {
+            return Err(format!("{} is the node's own: `{}`", shown(), kept.display()).into());
         }
         let root = self.folders.iter().find(|root| found.starts_with(root) && found != **root);
         let Some(root) = root else {
             let roots: Vec<_> = self.folders.iter().map(|r| format!("`{}`", r.display())).collect();
-            return Err(format!("{} is not in {}", shown(), roots.join(", ")));
+            return Err(format!("{} is not in {}", shown(), roots.join(", ")).into());
         };
-        let on_the_way = found.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
-        let open = on_the_way.filter(|folder| folder.exists()).find(|folder| is_open(folder));
+        let (below, looked_at) = (root.clone(), found.clone());
+        let open = look_at(&found, move || open_above(&looked_at, &below))?;
         match open {
-            Some(folder) => Err(format!("every user can write in `{}`", folder.display())),
+            Some(folder) => Err(format!("every user can write in `{}`", folder.display()).into()),
             None => Ok(()),
         }
     }
+}
+
+/// A folder between a root and a path, the root too, that every user can write in.
+fn open_above(path: &Path, root: &Path) -> Option<PathBuf> {
+    let on_the_way = path.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+    let open = on_the_way.filter(|folder| folder.exists()).find(|folder| is_open(folder));
+    open.map(Path::to_owned)
 }
 
 /// Files and folders that the configuration names for something else than volumes.
@@ -306,9 +357,22 @@ pub(super) fn check_folder(root: &Path) -> Result<(), String> {
     }
 }
 
+/// A path from the root on, as it is written.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Where a path leads, within a time; see [`resolve`].
+fn resolve_in_time(path: &Path) -> Result<Result<PathBuf, String>, Hangs> {
+    let looked_at = path.to_owned();
+    look_at(&whole(path), move || resolve(&looked_at))
+}
+
 /// Where a path leads, links and all; what does not exist yet is taken as it is written.
 fn resolve(path: &Path) -> Result<PathBuf, String> {
     let whole = std::path::absolute(path).map_err(|cause| cause.to_string())?;
+    #[cfg(test)]
+    super::hanging::pass(&whole);
     if whole.components().any(|part| part == Component::ParentDir) {
         return Err(format!("`{}` has `..` in it", path.display()));
     }

@@ -6,15 +6,17 @@
 //! that has anything of its own kind in it. A device or a file that becomes a home is overwritten,
 //! so they name its folder in the configuration first. Whoever has only a token is no user of this
 //! machine, and is bound to the folders throughout.
-//! Invariant: no request makes the node run a program. Cost: a look at each folder of a path.
+//! Invariant: no request makes the node run a program; a path that hangs refuses no request that
+//! does not name it. Cost: a look at each folder of a path.
 //! Not for: volumes of the configuration.
 
 use super::blocking::broke_off;
 use super::{Control, VolumeCreate};
 use crate::cloud::is_store;
-use crate::config::{Config, KeySource, VolumeRoots};
+use crate::config::{Barred, Config, KeySource, VolumeRoots};
 use crate::error::{Report, ReportKind};
-use layby_cloud::look_at;
+use layby_cloud::Hangs;
+use std::cell::LazyCell;
 use std::path::Path;
 
 /// On whose behalf a change is made.
@@ -28,6 +30,7 @@ pub enum Authority {
 
 const ROOTS: &str = "name a place there; or add its folder to `volume_roots` of [node], or to \
                      `layby serve --volume-root`, and start the node again";
+const HINT_UNSEEN: &str = "see to the mount or the disk, or name another place";
 const FILE_URL: &str = "file://";
 
 impl Control {
@@ -41,14 +44,9 @@ impl Control {
     ) -> Result<(), Report> {
         let (config, error) = (self.facts.config.clone(), error.to_owned());
         let request = request.clone();
-        let named = request.path.clone().unwrap_or_else(|| config.dir.clone());
-        let checking = tokio::task::spawn_blocking(move || {
-            let unseen = Report::new(ReportKind::Unreachable, &*error)
-                .state("nothing was changed")
-                .hint("see to the mount or the disk, or name another place");
-            let check = move || allowed(&config, &request, authority, &error);
-            look_at(&named, check).unwrap_or_else(|hangs| Err(unseen.cause(hangs.to_string())))
-        });
+        // Each path has a time of its own: that one hangs is no refusal of the others.
+        let check = move || allowed(&config, &request, authority, &error);
+        let checking = tokio::task::spawn_blocking(check);
         checking.await.unwrap_or_else(|ended| Err(broke_off(ended)))
     }
 }
@@ -64,8 +62,18 @@ fn allowed(
         let report = Report::new(ReportKind::Denied, error).cause(cause);
         report.state("nothing was changed").hint(hint)
     };
-    let roots = VolumeRoots::of(config);
-    let check = |path: &Path| roots.check(path).map_err(|cause| refused(cause, ROOTS));
+    let unseen = |hangs: Hangs| {
+        let report = Report::new(ReportKind::Unreachable, error).cause(hangs.to_string());
+        report.state("nothing was changed").hint(HINT_UNSEEN)
+    };
+    // A request that names no place does not wait for one.
+    let roots = LazyCell::new(|| VolumeRoots::of(config));
+    let check = |path: &Path| {
+        roots.check(path).map_err(|barred| match barred {
+            Barred::Forbidden(cause) => refused(cause, ROOTS),
+            Barred::Unseen(hangs) => unseen(hangs),
+        })
+    };
     match &request.key {
         Some(KeySource::Command(_)) => {
             let cause = "a command as a key source comes from the configuration file alone";
@@ -79,7 +87,9 @@ fn allowed(
     let source = request.clone_of.as_ref().filter(|source| source.is_url());
     let source = source.map(|source| Path::new(&source.volume));
     for path in request.path.as_deref().into_iter().chain(source) {
-        if let Some(own) = folder(path).and_then(|folder| roots.own(folder)) {
+        if let Some(folder) = folder(path)
+            && let Some(own) = roots.own(folder).map_err(unseen)?
+        {
             let cause = format!("the node keeps files of its own in `{}`", own.display());
             return Err(refused(cause, "name another folder for the store"));
         }
@@ -102,6 +112,7 @@ fn folder(path: &Path) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::hanging::hang;
     use crate::control::tests::MockNode;
     use serde_json::{Value, json};
 
@@ -142,6 +153,48 @@ mod tests {
         ] {
             assert_eq!(is_allowed(more.clone(), Authority::Owner), owner, "{more}");
             assert_eq!(is_allowed(more.clone(), Authority::Token), token, "{more}");
+        }
+    }
+
+    /// Goal: a folder of the configuration that hangs refuses what lies there alone, with its own
+    /// name, and holds up no look at any other path. Method: a root, a key and a store in a folder
+    /// whose resolving waits for the test, each named beside a place that answers; creations that
+    /// name nothing there, before and after; one there when it answers.
+    #[tokio::test]
+    async fn a_root_that_hangs_refuses_what_lies_there_alone() {
+        let outer = tempfile::TempDir::new().expect("a temporary directory");
+        let [far, root, near] = ["far", "far/root", "near"].map(|name| outer.path().join(name));
+        for folder in [&far, &root, &near] {
+            std::fs::create_dir(folder).expect("a writable directory");
+        }
+        let roots = [&root, &near].map(|root| format!("{:?}", root.display().to_string()));
+        let node = MockNode::new(&format!("[node]\nvolume_roots = [{}]\n", roots.join(", ")));
+        let create = async |name: &str, more: Value| {
+            let mut request = json!({"name": name, "size": "1MiB"});
+            request.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+            let request = serde_json::from_value(request).expect("a request");
+            node.control.volume_create(request, Authority::Owner).await
+        };
+        let hanging = hang(&far);
+        create("a", json!({"path": near.join("a")})).await.expect("its own place answers");
+        create("b", json!({})).await.expect("the node's directory answers");
+        let (key, store) = (far.join("key"), far.join("store"));
+        for (more, blamed) in [
+            (json!({"path": root.join("c")}), &root),
+            (json!({"path": near.join("c"), "key": format!("file:{}", key.display())}), &key),
+            (json!({"clone_of": format!("file://{}@s", store.display())}), &store),
+        ] {
+            let refused = create("c", more).await.expect_err("it hangs");
+            let blamed = format!("`{}", blamed.display());
+            assert!(refused.cause.contains(&blamed), "{blamed}: {refused}");
+            assert!(refused.cause.contains("has not ended") && !refused.hint.is_empty());
+            assert_eq!(refused.kind, ReportKind::Unreachable, "{refused}");
+        }
+        create("c", json!({"path": near.join("c")})).await.expect("its own place answers");
+        drop(hanging);
+        while let Err(refused) = create("d", json!({"path": root.join("d")})).await {
+            assert!(refused.cause.contains("has not ended"), "{refused}");
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,0 +1,50 @@
+//! Folders that hang, as network mounts whose server is gone: for tests alone.
+//!
+//! How: what resolves or identifies a path calls [`pass`] first, which waits while the path is in
+//! such a folder. Invariant: nothing waits once the folder's [`Hanging`] has been dropped.
+//! Cost: nothing outside of tests. Not for: looks that a test makes itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Folders that hang, and whether a look has got there.
+static HANGING: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+/// A folder hangs no more.
+static ENDED: Condvar = Condvar::new();
+
+/// A folder that hangs until this is dropped.
+pub(crate) struct Hanging(PathBuf);
+
+impl Hanging {
+    /// Whether a look has got there.
+    pub(crate) fn is_reached(&self) -> bool {
+        hanging().get(&self.0).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        hanging().remove(&self.0);
+        ENDED.notify_all();
+    }
+}
+
+fn hanging() -> MutexGuard<'static, BTreeMap<PathBuf, bool>> {
+    HANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has looks at a folder, and at all in it, hang.
+pub(crate) fn hang(folder: &Path) -> Hanging {
+    hanging().insert(folder.to_owned(), false);
+    Hanging(folder.to_owned())
+}
+
+/// Waits while a path is in a folder that hangs.
+pub(super) fn pass(path: &Path) {
+    let mut hanging = hanging();
+    while let Some((_, is_reached)) = hanging.iter_mut().find(|(f, _)| path.starts_with(f)) {
+        *is_reached = true;
+        hanging = ENDED.wait(hanging).unwrap_or_else(PoisonError::into_inner);
+    }
+}
