@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 impl Control {
     /// Paths that hang are known before the change begins; see [`look_ahead`].
     pub(super) async fn look_ahead(&self, request: &VolumeCreate) {
-        let (view, dir) = (self.view(), self.facts.dir.clone());
+        let (view, dir, name) = (self.view(), self.facts.dir.clone(), request.name.clone());
         let config = request.clone().into_config(None);
-        let looking = move || look_ahead(&view, &dir, &config);
+        let looking = move || look_ahead(&view, &dir, &name, &config);
         // What a look finds, the change finds again.
         let _ = tokio::task::spawn_blocking(looking).await;
     }
@@ -59,10 +59,9 @@ pub(super) fn place(
     let refused = |kind, cause: String, hint: &str| {
         Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
     };
-    let relative = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
-    let path = config.path.as_ref().map_or_else(|| dir.join(&relative), |path| dir.join(path));
-    if let Some(store) = config.path.as_deref().filter(|path| is_store(path)) {
-        return place_in_store(view, dir, store, config.size, error);
+    let path = wanted(dir, name, config);
+    if is_store(&path) {
+        return place_in_store(view, dir, &path, config.size, error);
     }
     let existing = existing(&path).map_err(|cause| {
         Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
@@ -95,13 +94,27 @@ pub(super) fn place(
             return Err(refused(ReportKind::Invalid, cause, "give a size such as 64GiB"));
         }
     };
-    let stored = if config.path.is_none() { relative } else { absolute(&path) };
+    let stored = if config.path.is_none() { own_file(name) } else { absolute(&path) };
     if stored.to_str().is_none() {
         let cause = format!("the catalog takes paths in UTF-8 alone, not `{}`", path.display());
         let hint = "rename the file or the node's directory, or leave the path out";
         return Err(refused(ReportKind::Invalid, cause, hint));
     }
     Ok((stored, length))
+}
+
+/// The file of a volume without a path, in the node's directory.
+fn own_file(name: &Name) -> PathBuf {
+    Path::new(VOLUMES_DIR_NAME).join(name.as_str())
+}
+
+/// Where a volume is to lie: a store's URL, or a path.
+fn wanted(dir: &Path, name: &Name, config: &VolumeConfig) -> PathBuf {
+    match config.path.as_deref() {
+        Some(store) if is_store(store) => store.to_owned(),
+        Some(path) => dir.join(path),
+        None => dir.join(own_file(name)),
+    }
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -178,10 +191,8 @@ fn found(path: &Path) -> std::io::Result<Option<Existing>> {
 
 /// Looks at all that a new volume's place is compared to, so that what hangs is known before the
 /// change of the node begins. May take [`layby_cloud::LOOK_TIME`] for each path that hangs.
-fn look_ahead(view: &View, dir: &Path, config: &VolumeConfig) {
-    let Some(path) = config.path.as_deref() else { return };
-    let path = if is_store(path) { path.to_owned() } else { dir.join(path) };
-    let _ = user_of(view, dir, &path);
+fn look_ahead(view: &View, dir: &Path, name: &Name, config: &VolumeConfig) {
+    let _ = user_of(view, dir, &wanted(dir, name, config));
     view.catalog.deleted.iter().for_each(|deleted| drop(identity(dir, &deleted.record.path)));
 }
 
@@ -213,10 +224,13 @@ fn identity(dir: &Path, path: &Path) -> FileIdentity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::MockNode;
+    use crate::config::hanging::hang;
+    use crate::control::tests::{MockNode, create};
     use crate::control::{Authority, VolumeCreate};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     /// Goal: a path that the catalog cannot hold is refused, not a crash; a node in such a folder
     /// serves what has no path of its own. Method: a directory whose name is no text.
@@ -237,6 +251,39 @@ mod tests {
         assert!(refused.cause.contains("UTF-8") && !refused.hint.is_empty(), "{refused}");
         assert!(!node.dir.path().join("volumes/file").exists(), "nothing was made");
         create("b", None).await.expect("the name is free");
+    }
+
+    /// Has the node's view have a volume `far` at a path.
+    async fn add_far(node: &MockNode, path: &Path) {
+        let mut view = View::clone(&node.control.view());
+        let mut record = view.catalog.volumes["vol0"].clone();
+        (record.id, record.path) = (view.catalog.volume_id_next, path.to_owned());
+        view.catalog.volume_id_next += 1;
+        view.catalog.volumes.insert("far".parse().expect("a good name"), record);
+        node.control.publish(view).await.expect("there is room");
+    }
+
+    /// Goal: a creation that names no path waits for volumes' paths that hang before it has the
+    /// node's change. Method: a volume in a folder whose identity waits for the test; while the
+    /// creation waits there, the change is free; the folder answers.
+    #[tokio::test]
+    async fn a_creation_without_a_path_waits_before_the_change() {
+        let root = tempfile::TempDir::new().expect("a temporary directory");
+        let node = MockNode::new("");
+        add_far(&node, &root.path().join("far")).await;
+        let hanging = hang(root.path());
+        let control = Arc::clone(&node.control);
+        let creating = async move { control.volume_create(create("a"), Authority::Owner).await };
+        let creating = tokio::spawn(creating);
+        while !hanging.is_reached() && !creating.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert!(hanging.is_reached(), "places are compared");
+        let change = node.control.lock_changes();
+        let is_free = tokio::time::timeout(Duration::ZERO, change).await.is_ok();
+        drop(hanging);
+        creating.await.expect("no panic").expect("its own place answers");
+        assert!(is_free, "other changes wait");
     }
 
     /// Goal: a path whose file system hangs refuses a volume there, and costs other creations
@@ -261,12 +308,7 @@ mod tests {
         hangs.expect_err("the test has not answered");
         let refused = create("a", Some(&far)).await.expect_err("it hangs");
         assert!(refused.cause.contains("has not ended") && !refused.hint.is_empty(), "{refused}");
-        let mut view = View::clone(&node.control.view());
-        let mut record = view.catalog.volumes["vol0"].clone();
-        (record.id, record.path) = (view.catalog.volume_id_next, far.clone());
-        view.catalog.volume_id_next += 1;
-        view.catalog.volumes.insert("far".parse().expect("a good name"), record);
-        node.control.publish(view).await.expect("there is room");
+        add_far(&node, &far).await;
         create("b", Some(&near)).await.expect("its own place answers");
         drop(answer);
         let refused = loop {
