@@ -105,27 +105,35 @@ fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
     use std::path::PathBuf;
     use std::sync::{Mutex, MutexGuard, PoisonError};
     use tempfile::TempDir;
 
-    /// Files whose next replacement is not made durable.
-    static REFUSED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    /// Files whose next replacements are not made durable, and how many of them.
+    static REFUSED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 
-    fn refused() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    fn refused() -> MutexGuard<'static, BTreeMap<PathBuf, u32>> {
         REFUSED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the sync behind the next replacement of a file fail.
     pub(crate) fn fail_next_sync(file: &Path) {
-        refused().insert(file.to_owned());
+        fail_next_syncs(file, 1);
+    }
+
+    /// Has the syncs behind so many replacements of a file fail.
+    pub(crate) fn fail_next_syncs(file: &Path, count: u32) {
+        refused().insert(file.to_owned(), count);
     }
 
     pub(super) fn refuse_sync(file: &Path) -> std::io::Result<()> {
-        match refused().remove(file) {
-            true => Err(std::io::Error::from_raw_os_error(Errno::IO.raw_os_error())),
-            false => Ok(()),
+        match refused().get_mut(file).filter(|count| **count > 0) {
+            Some(count) => {
+                *count -= 1;
+                Err(std::io::Error::from_raw_os_error(Errno::IO.raw_os_error()))
+            }
+            None => Ok(()),
         }
     }
 

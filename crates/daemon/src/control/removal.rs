@@ -8,12 +8,14 @@
 //! written back, while other changes go on; then it is let go at once. Only then it is known
 //! whether a store has all of it: until its clients are closed, they may write durably into its
 //! journal.
-//! Invariant: where the catalog cannot be written, nothing was changed. A crash before the last
-//! step leaves the catalog of before: the next start serves the volume, whose blocks are at home or
-//! still in its levels, or goes on with its deletion.
+//! Invariant: where the catalog cannot be written, nothing was changed; one that got its name and
+//! is not durable is written over at once, and the report says where that fails. A crash before the
+//! last step leaves the catalog of before: the next start serves the volume, whose blocks are at
+//! home or still in its levels, or goes on with its deletion.
 //! Cost: two syncs, as any change. Not for: volumes whose creation failed; nothing of them counts.
 
 use super::turn::LongChange;
+use super::unsaved::UNCHANGED;
 use super::volumes::{being_deleted, within};
 use super::{Command, Control, View, report};
 use crate::catalog::VolumeRecord;
@@ -78,7 +80,7 @@ impl Control {
         error: &str,
     ) -> Result<Quiesced<'a>, Report> {
         let staged = self.stage(self.without(name, discard).1).await;
-        staged.map_err(|e| within(error, e).state("the volume is as it was before"))?;
+        staged.map_err(|e| within(error, e).state(UNCHANGED))?;
         self.devices.detach(self, name, VolumeId(record.id), error).await?;
         let long = self.change.begin_long(name, "deleted");
         drop(turn);
@@ -127,7 +129,7 @@ impl Control {
         let quiescing = self.quiesce_parts(record, true);
         let Err(refused) = self.or_break_off(name, quiescing).await else { return Ok(()) };
         self.reopen(name, record, error).await;
-        Err(report(&refused, error).state("the volume is as it was before"))
+        Err(report(&refused, error).state(UNCHANGED))
     }
 
     /// Refuses to remove a quiesced volume whose store does not have all of it, which is served
@@ -230,12 +232,12 @@ impl Control {
     pub(super) async fn remove_served(&self, removal: Removal<'_>) -> Result<(), Report> {
         let Removal { name, record, discard, is_quiesced, deleting, without, refused } = removal;
         let (error, kept) = refused;
-        let unchanged = |unsaved| within(error, unsaved).state("the volume is as it was before");
         let (first, last) = match deleting {
             Some(deleting) => (deleting, Some(without)),
             None => (without, None),
         };
-        let first = self.stage(first).await.map_err(unchanged)?;
+        let staged = self.stage(first).await;
+        let first = staged.map_err(|unsaved| within(error, unsaved).state(UNCHANGED))?;
         self.devices.detach(self, name, VolumeId(record.id), error).await?;
         self.count_classes().await;
         let let_go = async || {
@@ -245,13 +247,15 @@ impl Control {
         };
         let Some(last) = last else {
             let_go().await?;
-            return self.publish_staged(first).await.map_err(|unsaved| {
-                within(error, unsaved)
-                    .state("no shard has the volume any more; the next start serves it as before")
-                    .hint("correct the cause, and start the node again")
-            });
+            let Err(unsaved) = self.publish_staged(first).await else { return Ok(()) };
+            let state = "no shard has the volume any more; the next start serves it as before";
+            let report = self.undone(within(error, unsaved), state).await;
+            return Err(report.hint("correct the cause, and start the node again"));
         };
-        self.publish_staged(first).await.map_err(unchanged)?;
+        if let Err(unsaved) = self.publish_staged(first).await {
+            // Else a start may go on with the deletion of what shards serve again.
+            return Err(self.undone(within(error, unsaved), UNCHANGED).await);
+        }
         let_go().await?;
         self.publish(last).await.map_err(|unsaved| {
             within(error, unsaved)
@@ -272,6 +276,7 @@ mod tests {
     use crate::error::Report;
     use crate::homes::tests::{wanted, with_owner};
     use crate::node::tests::LogLines;
+    use crate::replace::tests::fail_next_syncs;
     use layby_cloud::{Link, Said};
     use std::sync::Arc;
     use tokio::task::{JoinHandle, yield_now};
@@ -331,6 +336,38 @@ mod tests {
                 DeleteData::Now => &["close 1", "remove 1"],
             };
             assert_eq!(told, expected, "{data:?}");
+        }
+    }
+
+    /// Goal: a deletion whose catalog got its name, and whose directory could not be synced then,
+    /// is undone in the catalog at once, so that no start goes on with it; where that fails, too,
+    /// the answer says what a crash may leave. Method: one sync fails, and two; volumes in a file
+    /// and with an owner; the catalog that is left, a crash, a start.
+    #[tokio::test]
+    async fn a_deletion_that_is_not_durable_is_undone_at_once() {
+        for (syncs, is_far) in [(1, false), (2, false), (1, true), (2, true)] {
+            let (_owner, node) = with_owner("");
+            let (wanted, data) = match is_far {
+                true => (wanted("a"), DeleteData::Now),
+                false => (create("a"), DeleteData::Delete),
+            };
+            node.control.volume_create(wanted, Authority::Owner).await.expect("a free name");
+            let before = node.control.view().catalog.clone();
+            let id = before.volumes["a"].id;
+            fail_next_syncs(&node.dir.path().join("catalog.json"), syncs);
+            let refused = node.control.volume_delete(&name("a"), data).await;
+            let refused = refused.expect_err("it is not durable");
+            let is_known = refused.state == "the volume is as it was before";
+            assert_eq!(is_known, syncs == 1, "{refused}");
+            assert_eq!(refused.state.contains("a crash"), syncs == 2, "{refused}");
+            assert!(is_served(&node, id), "{refused}");
+            assert_eq!(node.control.view().catalog, before);
+            let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+            assert_eq!(saved, before, "syncs: {syncs}, far: {is_far}");
+            if !is_far {
+                let node = node.restart("");
+                assert!(is_served(&node, id), "the start went on with the deletion");
+            }
         }
     }
 
