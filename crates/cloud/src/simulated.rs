@@ -74,6 +74,10 @@ pub struct SimStore {
     pub changes_tags: bool,
     /// Objects but the superblock fail their authentication tag: their gets have no bytes.
     pub is_undecipherable: bool,
+    /// It denies the removal of objects whose keys begin so.
+    pub kept: Option<String>,
+    /// It has no removal of many objects, as some stores that are said to be compatible.
+    pub lacks_delete_many: bool,
 }
 
 fn failed(kind: FaultKind) -> End {
@@ -116,7 +120,15 @@ impl SimStore {
         Tag(if self.changes_tags { format!("{version}-gzip") } else { version.to_string() })
     }
 
-    /// Does what is asked, at once and without a fault.
+    fn remove(&mut self, key: &str) -> End {
+        if self.kept.as_ref().is_some_and(|kept| key.starts_with(kept)) {
+            return failed(FaultKind::Denied);
+        }
+        self.objects.remove(key);
+        End::Done
+    }
+
+    /// Does what is asked, at once and without a fault but those that the store always has.
     pub fn perform(&mut self, request: &Request) -> End {
         match request {
             Request::Get { key, range } => match self.get(key, range.clone()) {
@@ -142,13 +154,12 @@ impl SimStore {
                 self.objects.insert(key.clone(), (bytes.clone(), self.version));
                 End::Stored(self.tag(self.version))
             }
-            Request::Delete { key } => {
-                self.objects.remove(key);
-                End::Done
-            }
+            Request::Delete { key } => self.remove(key),
+            Request::DeleteMany { .. } if self.lacks_delete_many => failed(FaultKind::Retry),
             Request::DeleteMany { keys } => {
-                keys.iter().for_each(|key| drop(self.objects.remove(key)));
-                End::Done
+                // As folders do: what comes behind the first fault stays.
+                let mut ends = keys.iter().map(|key| self.remove(key));
+                ends.find(|end| matches!(end, End::Failed(_))).unwrap_or(End::Done)
             }
             Request::List { prefix } => {
                 let keys = self.objects.keys().filter(|key| key.starts_with(prefix));

@@ -7,7 +7,6 @@
 //! Cost: a superblock per interval while there is something new; checkpoints are at most an eighth
 //! of what goes up, or what dead segments are worth.
 
-use super::gone::Removed;
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
 use crate::clone::CLONE_EPOCHS;
@@ -236,7 +235,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     pub(super) fn on_deleted(&mut self, number: u64) {
-        self.gone.on_end(Removed::Segment, true);
+        self.gone.on_segment(true);
         if self.is_encoding() {
             return self.commit.gone.push(number);
         }
