@@ -1,14 +1,14 @@
 //! Objects that are of no use any more: they are removed by one request at a time.
 //!
 //! How: replaced checkpoints, dropped snapshots and what a sweep has found wait in one list. One
-//! request is in flight, for up to [`KEYS_MAX`] of them. Where it fails, its keys are suspects: each
-//! gets a request of its own, as the store may have no removal of many objects, or deny that of a
-//! few of them. After a fault a request waits for its back-off, as others do; the next one is for
+//! request is in flight, for up to [`KEYS_MAX`] of them. Where two in a row fail, the keys of the
+//! second are suspects: each gets a request of its own, as the store may have no removal of many
+//! objects, or deny that of a few of them. After a fault a request waits for its back-off, as others do; the next one is for
 //! keys that none has failed for, then for a suspect, then for those that failed alone.
 //! Invariant: however long the store denies removals, one request is in flight or backs off, so that
 //! their number does not grow. A key that cannot be removed delays no other one by more than its
 //! back-off. What the list has no room for is left to the next session's sweep.
-//! Cost: memory for the keys; up to [`KEYS_MAX`] requests after one that has failed.
+//! Cost: memory for the keys; up to [`KEYS_MAX`] requests after two that have failed.
 //! Not for: segments, which the map has until the store has removed them; see `commit`.
 
 use super::{Flight, Volume};
@@ -70,13 +70,16 @@ impl Gone {
         }
     }
 
-    /// The request that follows one that has failed. Its keys have their room in the list.
-    fn again(&mut self, failed: Request) -> Request {
+    /// The request that follows one that has failed, as so many right before it have. Its keys have
+    /// their room in the list.
+    fn again(&mut self, failed: Request, attempt: u32) -> Request {
         match failed {
             Request::Delete { key } => {
                 self.is_from_end = !self.is_from_end;
                 self.failed.push_back(key);
             }
+            // A fault that passes is not worth a request for each key.
+            Request::DeleteMany { keys } if attempt == 0 => self.waiting.extend(keys),
             // The suspects of one request at a time, so that few requests are for single keys once
             // the store removes objects again.
             Request::DeleteMany { keys } if self.suspects.is_empty() => self.suspects = keys.into(),
@@ -120,9 +123,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// A request has failed and is to be repeated; what it is then. Of a segment it is noted.
-    pub(super) fn note_failed_removal(&mut self, flight: &Flight, request: Request) -> Request {
+    pub(super) fn note_failed_removal(
+        &mut self,
+        flight: &Flight,
+        request: Request,
+        attempt: u32,
+    ) -> Request {
         match flight {
-            Flight::Remove => self.gone.again(request),
+            Flight::Remove => self.gone.again(request, attempt),
             Flight::Delete { .. } => {
                 self.gone.on_segment(false);
                 request
@@ -185,13 +193,14 @@ mod tests {
             let mut store = Store { objects, denied, has_many };
             let mut gone = Gone::default();
             gone.push(keys.iter().cloned());
-            let (mut requests, mut next) = (0, gone.take());
+            let (mut requests, mut attempt, mut next) = (0, 0, gone.take());
             while !store.objects.is_subset(&store.denied) {
                 let request = next.expect("some are left");
                 requests += 1;
                 assert!(requests <= 2 * keys.len() + 20, "{requests} requests, seed {seed}");
                 let is_done = store.perform(&request);
-                next = if is_done { gone.take() } else { Some(gone.again(request)) };
+                next = if is_done { gone.take() } else { Some(gone.again(request, attempt)) };
+                attempt = if is_done { 0 } else { attempt + 1 };
             }
             assert!(store.denied.is_subset(&store.objects), "seed {seed}");
         }
