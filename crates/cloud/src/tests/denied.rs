@@ -161,22 +161,21 @@ fn dead_bytes(bench: &Bench) -> u64 {
     dead.map(|(_, state)| state.blocks * BLOCK).sum()
 }
 
+/// Blocks of a large trim.
+const TRIMMED: u64 = 96;
+
 /// Writes blocks that nothing else writes to and trims them, both right behind a checkpoint, so
 /// that their segments wait for the next one.
 fn write_and_trim(bench: &mut Bench) {
-    const BLOCKS_WRITTEN: u64 = 96;
     write_until_checkpoint(bench);
-    let before = dead_bytes(bench);
-    bench.write(128, BLOCKS_WRITTEN, 7);
+    bench.write(128, TRIMMED, 7);
     // Longer than a removal that fails rests, so that the last one that ended has failed.
     let next = bench.now.saturating_add(Nanos::from_secs(30));
     pass_until(bench, next);
-    (128..128 + BLOCKS_WRITTEN).for_each(|block| bench.zero(block));
+    (128..128 + TRIMMED).for_each(|block| bench.zero(block));
     let next = bench.now.saturating_add(REST);
     pass_until(bench, next);
     assert!(bench.volume.is_drained(), "{:?}", bench.volume.status());
-    let dead = dead_bytes(bench) - before;
-    assert!(dead >= BLOCKS_WRITTEN * BLOCK, "{dead} bytes are dead");
 }
 
 /// Bytes of dead segments for which cleaning does nothing.
@@ -192,6 +191,7 @@ fn a_trim_during_a_denial_frees_its_space_later() {
         bench.world.faults.denies_deletes = true;
         (0..3).for_each(|_| write_until_checkpoint(&mut bench));
         write_and_trim(&mut bench);
+        assert!(dead_bytes(&bench) >= TRIMMED * BLOCK, "seed {seed}");
         bench.world.faults.denies_deletes = false;
         bench.world.store.kept = Some("checkpoints/".to_owned());
         let end = bench.now.saturating_add(Nanos::from_secs(60));
@@ -203,5 +203,27 @@ fn a_trim_during_a_denial_frees_its_space_later() {
         assert!(dead <= DEAD_BYTES_MAX, "{dead} dead bytes stay, seed {seed}");
         let checkpoints = count(&bench, "checkpoints/");
         assert!(checkpoints <= 2, "{checkpoints} checkpoints, seed {seed}");
+    }
+}
+
+/// Goal: one segment that cannot be removed keeps no others in the store. Method: the first
+/// segment's removal is denied; a large trim once it was, and an idle hour.
+#[test]
+fn a_segment_that_stays_keeps_no_others() {
+    for seed in 40..44 {
+        let mut bench = Bench::sized(seed, 512, (JOURNAL, 0));
+        let mut keys = bench.world.store.objects.keys();
+        let first = keys.find(|key| key.starts_with("segments/")).expect("there is one").clone();
+        bench.world.store.kept = Some(first.clone());
+        bench.write(0, 8, 9);
+        (0..3).for_each(|_| write_until_checkpoint(&mut bench));
+        let fault = bench.volume.status().last_fault.map(|(cause, _)| cause);
+        assert_eq!(fault.as_deref(), Some("Denied"), "seed {seed}");
+        write_and_trim(&mut bench);
+        let end = bench.now.saturating_add(HOUR);
+        pass_until(&mut bench, end);
+        let dead = dead_bytes(&bench);
+        assert!(dead <= DEAD_BYTES_MAX, "{dead} dead bytes stay, seed {seed}");
+        assert_eq!(count(&bench, &first), 1, "seed {seed}");
     }
 }

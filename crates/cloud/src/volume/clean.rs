@@ -140,9 +140,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 break spare;
             }
         };
-        // Where removals fail, a checkpoint frees nothing, and is one object more that stays.
-        let is_worth_it = spare.dead * 100 > totals.live * DEAD_PERCENT;
-        self.clean.wants_checkpoint |= is_worth_it && !self.gone.is_failing();
+        self.clean.wants_checkpoint |= spare.dead * 100 > totals.live * DEAD_PERCENT;
     }
 
     fn wants_cleaning(&self) -> bool {

@@ -168,7 +168,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let (bytes, put) = self.commit.checkpoint_bytes;
         let is_old = self.map.number >= last + u64::from(self.plan.limits.checkpoint_segments)
             && self.counters.bytes_put - put >= bytes * PUT_PER_CHECKPOINT;
-        let is_wanted = is_old || (self.map.number > last && self.clean.wants_checkpoint);
+        let is_wished = self.clean.wants_checkpoint && !self.is_removal_stuck();
+        let is_wanted = is_old || (self.map.number > last && is_wished);
         if !is_wanted || !self.session.is_open() || self.commit.checkpoint_under_way.is_some() {
             return;
         }
@@ -177,6 +178,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.commit.checkpoint_under_way = Some(checkpoint);
         self.commit.is_encoding = true;
         self.act(Action::EncodeMap(MapImage(self.map.clone())), Flight::CheckpointEncoded);
+    }
+
+    /// Whether a checkpoint would free nothing, and be one object more that stays: no further
+    /// segment is removed before one of those is whose removals fail. The wish for one is kept.
+    fn is_removal_stuck(&self) -> bool {
+        self.gone.is_failing() && self.commit.deleting.len() >= DELETES_MAX
     }
 
     /// Whether the map must stay as it is.
