@@ -3,12 +3,12 @@
 //! How: replaced checkpoints, dropped snapshots and what a sweep has found wait in one list. One
 //! request is in flight, for up to [`KEYS_MAX`] of them. Where two in a row fail, the keys of the
 //! second are suspects: each gets a request of its own, as the store may have no removal of many
-//! objects, or deny that of a few of them. After a fault a request waits for its back-off, as others
-//! do; the next one is for keys that none has failed for, then for a suspect, then for those that
-//! failed alone.
+//! objects, or deny that of a few of them. After a fault a request waits for its back-off, as
+//! others do; the next one is for keys that none has failed for, then for a suspect, then for those
+//! that failed alone.
 //! Invariant: however long the store denies removals, one request is in flight or backs off, so
-//! that their number does not grow. A key that cannot be removed delays no other one by more than its
-//! back-off. What the list has no room for is left to the next session's sweep.
+//! that their number does not grow. A key that cannot be removed delays no other one by more than
+//! its back-off. What the list has no room for is left to the next session's sweep.
 //! Cost: memory for the keys; up to [`KEYS_MAX`] requests after two that have failed.
 //! Not for: segments, which the map has until the store has removed them; see `commit`.
 
@@ -176,7 +176,8 @@ mod tests {
 
     /// Goal: all objects go that can be removed, within about twice as many requests as there are
     /// keys, whichever of them are denied and with or without removals of many. Method: some
-    /// thousand keys by seeds, of which a few, many, or a run of them are denied; requests are counted.
+    /// thousand keys by seeds, of which a few, many, or a run of them are denied; requests are
+    /// counted.
     #[test]
     fn what_can_be_removed_goes() {
         for seed in 0..60 {
