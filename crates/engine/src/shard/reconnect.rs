@@ -74,7 +74,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    /// Lets those in who need not wait any more.
+    /// Lets in clients that need not wait any more.
     pub(super) fn let_in(&mut self) {
         let now = self.io.now();
         for mut arrival in std::mem::take(&mut self.arrivals.waiting) {

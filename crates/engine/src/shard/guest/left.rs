@@ -17,7 +17,7 @@ impl Guest {
         self.unanswered.push(*call);
     }
 
-    /// The ring goes back to one who asked where it stands.
+    /// The ring goes back to a monitor that asked where it stands.
     pub(super) fn give_back(&mut self) {
         for call in std::mem::take(&mut self.unanswered) {
             // A ring that is broken is not touched again, and has no next server.
