@@ -234,8 +234,8 @@ impl VolumeRoots {
 
 /// A folder between a root and a path, the root too, that every user can write in.
 fn open_above(path: &Path, root: &Path) -> Option<PathBuf> {
-    let on_the_way = path.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
-    let open = on_the_way.filter(|folder| folder.exists()).find(|folder| is_open(folder));
+    let between = path.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+    let open = between.filter(|folder| folder.exists()).find(|folder| is_open(folder));
     open.map(Path::to_owned)
 }
 

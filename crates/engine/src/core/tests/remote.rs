@@ -482,13 +482,8 @@ fn what_a_home_has_at_hand_is_read() {
     assert!(world.home.state().at_hand.is_empty(), "and comes back for the others");
 }
 
-/// Goal: a read that waits for an object store never meets the limit of devices: how long it waits
-/// is its class's `answer_within`. Method: it hangs for ten limits while the core checks it.
-#[test]
-fn the_io_timeout_is_not_of_remote_homes() {
-    let mut world = FarWorld::roomy(3);
-    world.home.state().bytes.fill(9);
-    let hangs = world.ask(FAR, call(Operation::Read, 0, BLOCK), 0);
+/// Time passes, ten times what devices have, while the core looks for what is stuck.
+fn pass_ten_limits(world: &mut FarWorld) {
     let end = world.io.now() + Nanos::from_secs(300);
     while world.io.now() < end {
         let latest = world.io.now() + Nanos::from_secs(1);
@@ -496,6 +491,16 @@ fn the_io_timeout_is_not_of_remote_homes() {
         world.core.look_for_stuck(&mut world.io);
     }
     world.turns(1);
+}
+
+/// Goal: a read that waits for an object store never meets the limit of devices: how long it waits
+/// is its class's `answer_within`. Method: it hangs for ten limits while the core checks it.
+#[test]
+fn the_io_timeout_is_not_of_remote_homes() {
+    let mut world = FarWorld::roomy(3);
+    world.home.state().bytes.fill(9);
+    let hangs = world.ask(FAR, call(Operation::Read, 0, BLOCK), 0);
+    pass_ten_limits(&mut world);
     assert!(!world.finished.contains_key(&hangs), "it waits");
     assert_eq!(world.core.snapshot().stuck, []);
     world.home.end(0, Ok(()));
@@ -517,13 +522,7 @@ fn a_stuck_level_ends_no_request_of_a_store() {
     assert_eq!(world.home.state().asked.len(), 2, "both are with the store");
     world.io.set_stuck(ssd, true);
     let trim = world.ask(NEAR, call(Operation::Trim, 0, BLOCK), 0);
-    let end = world.io.now() + Nanos::from_secs(300);
-    while world.io.now() < end {
-        let latest = world.io.now() + Nanos::from_secs(1);
-        world.core.turn_by(&mut world.io, latest);
-        world.core.look_for_stuck(&mut world.io);
-    }
-    world.turns(1);
+    pass_ten_limits(&mut world);
     assert_eq!(world.core.snapshot().stuck[0].level, Some(2));
     assert_eq!(world.wait(trim).err(), Some(ErrorKind::Retry), "it waits for the level");
     let is_ended = [read, write].map(|request| world.finished.contains_key(&request));
