@@ -5,7 +5,7 @@
 //! marked if it is dirty; a level that failed for another reason says nothing of its blocks. Where
 //! the backing store cannot return a run for bad bytes, readers that asked for a part of it read
 //! their blocks one by one: the bad ones may not be theirs. So do reads that were coalesced with
-//! blocks which the backing store had at hand and has no more.
+//! blocks which the backing store had prefetched and has no more.
 //! Invariant: a read of one block from the backing store fails its readers, so that nothing is
 //! read again without end, and what ended with a time-out is not read again at all.
 //! Cost: a read per block, after failures only.
