@@ -718,7 +718,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             let flight = Flight::Superblock(session::Step::Before);
             retry = Retry { flight, request, attempt: retry.attempt };
         }
-        retry.request = self.note_failed_removal(&retry.flight, retry.request, retry.attempt);
+        retry.request = self.note_failed_removal(&retry.flight, retry.request);
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
         let rest = rest / 2 + self.rng.below(rest);
         retry.attempt += 1;
