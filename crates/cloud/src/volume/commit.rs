@@ -168,8 +168,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let (bytes, put) = self.commit.checkpoint_bytes;
         let is_old = self.map.number >= last + u64::from(self.plan.limits.checkpoint_segments)
             && self.counters.bytes_put - put >= bytes * PUT_PER_CHECKPOINT;
-        let is_wished = self.clean.wants_checkpoint && !self.is_removal_stuck();
-        let is_wanted = is_old || (self.map.number > last && is_wished);
+        let is_for_cleaning = self.clean.wants_checkpoint && !self.is_removal_stuck();
+        let is_wanted = is_old || (self.map.number > last && is_for_cleaning);
         if !is_wanted || !self.session.is_open() || self.commit.checkpoint_under_way.is_some() {
             return;
         }
@@ -181,7 +181,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// Whether a checkpoint would free nothing, and be one object more that stays: no further
-    /// segment is removed before one of those is whose removals fail. The wish for one is kept.
+    /// segment is removed before one of those is whose removals fail. The checkpoint stays pending.
     fn is_removal_stuck(&self) -> bool {
         self.gone.is_failing() && self.commit.deleting.len() >= DELETES_MAX
     }
@@ -242,7 +242,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     pub(super) fn on_deleted(&mut self, number: u64) {
-        self.gone.on_segment(true);
+        self.gone.on_segment_removed();
         if self.is_encoding() {
             return self.commit.gone.push(number);
         }

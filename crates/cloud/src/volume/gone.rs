@@ -106,9 +106,14 @@ impl Gone {
         self.take().expect("it has the keys that failed")
     }
 
-    /// The removal of a segment has ended.
-    pub(super) fn on_segment(&mut self, is_done: bool) {
-        self.is_failing = !is_done;
+    /// A segment was removed.
+    pub(super) fn on_segment_removed(&mut self) {
+        self.is_failing = false;
+    }
+
+    /// The removal of a segment has failed.
+    pub(super) fn on_segment_failed(&mut self) {
+        self.is_failing = true;
     }
 
     /// Whether the store removes no segments: it denies it, or does not answer.
@@ -145,7 +150,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         match flight {
             Flight::Remove => self.gone.again(request),
             Flight::Delete { .. } => {
-                self.gone.on_segment(false);
+                self.gone.on_segment_failed();
                 request
             }
             _ => request,
