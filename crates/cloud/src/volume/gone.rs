@@ -1,11 +1,10 @@
 //! Objects that are of no use any more: they are removed by one request at a time.
 //!
 //! How: replaced checkpoints, dropped snapshots and what a sweep has found wait in one list. One
-//! request is in flight, for up to [`KEYS_MAX`] of them. Where two for many keys in a row fail, the
-//! keys of the second are suspects: each gets a request of its own, as the store may have no removal
-//! of many objects, or deny that of a few of them. After a fault a request waits for its back-off, as
-//! others do; the next one is for keys that none has failed for, then for a suspect, then for those
-//! that failed alone.
+//! request is in flight, for up to [`KEYS_MAX`] of them. Where two for many keys in a row fail, those
+//! of the second are removed one by one, as the store may have no removal of many objects, or deny
+//! that of a few of them. After a fault a request waits for its back-off, as others do; the next one
+//! is for keys that none has failed for, then for one of these, then for those that failed alone.
 //! Invariant: however long the store denies removals, one request is in flight or backs off, so
 //! that their number does not grow. A key that cannot be removed delays no other one by more than
 //! its back-off. What the list has no room for is left to the next session's sweep.
@@ -27,9 +26,9 @@ pub(super) struct Gone {
     /// Keys that no request has failed for.
     waiting: VecDeque<String>,
     /// Keys of one request that has failed: each gets its own.
-    suspects: VecDeque<String>,
-    /// The next suspect is the last one. The end changes after each fault: what is denied often has
-    /// a prefix of its own, and listed keys are sorted.
+    singles: VecDeque<String>,
+    /// The next of these is the last one. The end changes after each fault: what is denied often
+    /// has a prefix of its own, and listed keys are sorted.
     is_from_end: bool,
     /// Keys whose own request has failed, or that were not tried alone yet.
     failed: VecDeque<String>,
@@ -44,7 +43,7 @@ pub(super) struct Gone {
 
 impl Gone {
     fn push(&mut self, keys: impl IntoIterator<Item = String>) {
-        let held = self.waiting.len() + self.suspects.len() + self.failed.len();
+        let held = self.waiting.len() + self.singles.len() + self.failed.len();
         let room = WAITING_MAX.saturating_sub(held);
         self.waiting.extend(keys.into_iter().take(room));
     }
@@ -58,7 +57,7 @@ impl Gone {
 
     fn next(&mut self) -> Option<Request> {
         if self.waiting.is_empty() {
-            if let Some(key) = self.next_suspect() {
+            if let Some(key) = self.next_single() {
                 return Some(Request::Delete { key });
             }
             std::mem::swap(&mut self.waiting, &mut self.failed);
@@ -74,10 +73,10 @@ impl Gone {
         }
     }
 
-    fn next_suspect(&mut self) -> Option<String> {
+    fn next_single(&mut self) -> Option<String> {
         match self.is_from_end {
-            true => self.suspects.pop_back(),
-            false => self.suspects.pop_front(),
+            true => self.singles.pop_back(),
+            false => self.singles.pop_front(),
         }
     }
 
@@ -97,9 +96,9 @@ impl Gone {
             }
             // A fault that passes is not worth a request for each key.
             Request::DeleteMany { keys } if is_first => self.waiting.extend(keys),
-            // The suspects of one request at a time, so that few requests are for single keys once
-            // the store removes objects again.
-            Request::DeleteMany { keys } if self.suspects.is_empty() => self.suspects = keys.into(),
+            // Those of one request at a time, so that few requests are for single keys once the
+            // store removes objects again.
+            Request::DeleteMany { keys } if self.singles.is_empty() => self.singles = keys.into(),
             Request::DeleteMany { keys } => self.failed.extend(keys),
             other => return other,
         }
