@@ -48,7 +48,7 @@ pub use ending::Ending;
 pub use host::{CloudBacking, HostError, Inspected, Paths, inspect, is_unmade, prepare};
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use local::{open_regular, read_map};
-pub use looks::{Hangs, LOOK_TIME, look_at};
+pub use looks::{LOOK_TIME, NoAnswer, look_at};
 pub use map::MapImage;
 pub use meta::is_earlier;
 pub use removal::{

@@ -3,7 +3,7 @@
 //! How: a look is made on a thread of its own, and its caller waits for it for a time. A call that
 //! hangs in the kernel (a network mount whose server is gone, a dead disk) keeps that thread. While
 //! it does, further looks at the same path are refused at once, and so are all where [`HUNG_MAX`]
-//! hang. Where the system grants no thread, the caller looks itself.
+//! hang. Where the system grants no thread, nothing is looked at, and the error says so.
 //! Invariant: a path has at most one thread whose caller has given up, and the process
 //! [`HUNG_MAX`] of them.
 //! Cost: a thread per look. Not for: requests to a store; see [`crate::Store`].
@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// How long a look may take: what mounts itself at its first use comes within it.
@@ -27,64 +28,74 @@ fn hung() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     HUNG.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A look that has not ended in time.
+/// Why a look has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hangs(PathBuf);
+pub enum NoAnswer {
+    /// It, or an earlier one at this path, has not ended in time.
+    Hangs(PathBuf),
+    /// The system grants no thread to look at this path.
+    NoThread(PathBuf),
+}
 
-impl fmt::Display for Hangs {
+impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.0.display();
-        write!(f, "a look at `{path}` has not ended: does its server, or its disk, not answer?")
+        match self {
+            NoAnswer::Hangs(path) => {
+                let path = path.display();
+                write!(f, "a look at `{path}` has not ended: does its server, or disk, not answer?")
+            }
+            NoAnswer::NoThread(path) => {
+                write!(f, "the system grants no thread to look at `{}`", path.display())
+            }
+        }
     }
 }
 
-impl std::error::Error for Hangs {}
+impl std::error::Error for NoAnswer {}
 
-impl From<Hangs> for std::io::Error {
-    fn from(hangs: Hangs) -> std::io::Error {
-        std::io::Error::new(std::io::ErrorKind::TimedOut, hangs)
+impl From<NoAnswer> for std::io::Error {
+    fn from(no_answer: NoAnswer) -> std::io::Error {
+        let kind = match no_answer {
+            NoAnswer::Hangs(_) => std::io::ErrorKind::TimedOut,
+            NoAnswer::NoThread(_) => std::io::ErrorKind::WouldBlock,
+        };
+        std::io::Error::new(kind, no_answer)
     }
 }
 
 /// What a look at `path` finds, within [`LOOK_TIME`].
 ///
 /// # Errors
-/// [`Hangs`] where it, or an earlier one, has not ended.
+/// [`NoAnswer`] where it, or an earlier one, has not ended, or there is no thread for it.
 pub fn look_at<T: Send + 'static>(
     path: &Path,
     look: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Hangs> {
-    look_within(LOOK_TIME, path, look)
+) -> Result<T, NoAnswer> {
+    look_within(Builder::new(), LOOK_TIME, path, look)
 }
 
 fn look_within<T: Send + 'static>(
+    thread: Builder,
     time: Duration,
     path: &Path,
     look: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Hangs> {
-    let hangs = || Hangs(path.to_owned());
+) -> Result<T, NoAnswer> {
+    let hangs = || NoAnswer::Hangs(path.to_owned());
     let is_refused = |hung: &BTreeSet<PathBuf>| hung.len() >= HUNG_MAX || hung.contains(path);
     if is_refused(&hung()) {
         return Err(hangs());
     }
     let (found, answer) = channel();
-    let (looked_at, look) = (path.to_owned(), Arc::new(Mutex::new(Some(look))));
-    let given = Arc::clone(&look);
-    let take = |look: &Mutex<Option<_>>| {
-        look.lock().unwrap_or_else(PoisonError::into_inner).take().expect("it is looked once")
-    };
+    let looked_at = path.to_owned();
     let body = move || {
-        let seen = take(&given)();
+        let seen = look();
         // Under the lock: a caller that gives up sees either the answer or the look.
         let mut hung = hung();
         let _ = found.send(seen);
         hung.remove(&looked_at);
     };
-    let thread = std::thread::Builder::new().name("look".to_owned());
-    if thread.spawn(body).is_err() {
-        // A process without threads says so where it needs one.
-        return Ok(take(&look)());
-    }
+    let started = thread.name("look".to_owned()).spawn(body);
+    started.map_err(|_| NoAnswer::NoThread(path.to_owned()))?;
     match answer.recv_timeout(time) {
         Ok(seen) => Ok(seen),
         Err(RecvTimeoutError::Disconnected) => panic!("a look at `{}` panicked", path.display()),
@@ -102,8 +113,8 @@ fn look_within<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Barrier};
 
     const SOON: Duration = Duration::from_millis(1);
     const LATE: Duration = Duration::from_secs(60);
@@ -117,7 +128,7 @@ mod tests {
         let (end, looks) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
         let look = |time| {
             let (end, looks) = (Arc::clone(&end), Arc::clone(&looks));
-            look_within(time, far, move || {
+            look_within(Builder::new(), time, far, move || {
                 looks.fetch_add(1, Ordering::SeqCst);
                 end.wait();
             })
@@ -125,13 +136,30 @@ mod tests {
         for _ in 0..100 {
             let hangs = look(SOON).expect_err("it waits for the test");
             assert!(hangs.to_string().contains("`/far/hung`"), "{hangs}");
-            assert_eq!(look_within(LATE, near, || 7), Ok(7));
+            assert_eq!(look_within(Builder::new(), LATE, near, || 7), Ok(7));
         }
         assert!(looks.load(Ordering::SeqCst) <= 1, "each look had a thread");
         end.wait();
         while hung().contains(far) {
             std::thread::yield_now();
         }
-        assert_eq!(look_within(LATE, far, || 8), Ok(8));
+        assert_eq!(look_within(Builder::new(), LATE, far, || 8), Ok(8));
+    }
+
+    /// Goal: where the system grants no thread, nothing is looked at, since the caller would wait
+    /// for as long as the path hangs, and the error is another one than that of a path that hangs.
+    /// Method: a thread with a stack that no address space holds.
+    #[test]
+    fn without_a_thread_nothing_is_looked_at() {
+        let path = Path::new("/near/without-thread");
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let builder = Builder::new().stack_size(1 << 47);
+        let found =
+            look_within(builder, LATE, path, move || counted.fetch_add(1, Ordering::SeqCst));
+        assert_eq!(looks.load(Ordering::SeqCst), 0, "the caller has looked itself");
+        let refused = found.expect_err("no thread can have that");
+        assert!(!refused.to_string().contains("has not ended"), "{refused}");
+        assert_eq!(look_within(Builder::new(), LATE, path, || 7), Ok(7), "it does not hang");
     }
 }

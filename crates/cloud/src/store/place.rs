@@ -78,7 +78,7 @@ pub(super) fn prepare(url: &str) -> Result<(), String> {
             let folder = absolute(url, rest)?;
             let making = folder.to_owned();
             let made = look_at(Path::new(folder), move || std::fs::create_dir_all(making));
-            let made = made.unwrap_or_else(|hangs| Err(hangs.into()));
+            let made = made.unwrap_or_else(|no_answer| Err(no_answer.into()));
             made.map_err(|error| format!("`{folder}`: {error}"))
         }
         None => Ok(()),
@@ -96,7 +96,7 @@ fn absolute<'a>(url: &str, folder: &'a str) -> Result<&'a str, String> {
 fn folder(folder: &str) -> Result<(Client, StorePath), String> {
     let looked_at = folder.to_owned();
     let found = look_at(Path::new(folder), move || found_folder(Path::new(&looked_at)));
-    found.map_err(|hangs| hangs.to_string())?
+    found.map_err(|no_answer| no_answer.to_string())?
 }
 
 fn found_folder(folder: &Path) -> Result<(Client, StorePath), String> {

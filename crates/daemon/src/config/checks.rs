@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
-use layby_cloud::{Hangs, look_at};
+use layby_cloud::{NoAnswer, look_at};
 use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -673,19 +673,35 @@ pub(crate) struct FileIdentity {
 
 impl FileIdentity {
     /// Looks at `path`; what does not exist yet is known by the nearest folder that does. Where its
-    /// file system hangs, it is known by its words alone: what is compared to it goes on.
+    /// file system hangs, it is known by its words alone: what is compared to it goes on. For a
+    /// start, which may wait: where the system grants no thread, the caller looks itself.
     pub(crate) fn of(path: &Path) -> Self {
-        FileIdentity::in_time(path).unwrap_or_else(|_| {
-            let path = whole(path).1;
-            FileIdentity { path, inode: None, device: None, extents: Vec::new() }
+        let found = FileIdentity::or_named(path);
+        found.unwrap_or_else(|_| {
+            let (path, whole) = whole(path);
+            FileIdentity::found(path, &whole)
         })
     }
 
-    /// The same.
+    /// The same, for a change of the node, which may not wait.
     ///
     /// # Errors
-    /// [`Hangs`] where its file system hangs.
-    pub(crate) fn in_time(path: &Path) -> Result<Self, Hangs> {
+    /// [`NoAnswer::NoThread`] where the system grants no thread.
+    pub(crate) fn or_named(path: &Path) -> Result<Self, NoAnswer> {
+        match FileIdentity::in_time(path) {
+            Err(NoAnswer::Hangs(_)) => {
+                let path = whole(path).1;
+                Ok(FileIdentity { path, inode: None, device: None, extents: Vec::new() })
+            }
+            found => found,
+        }
+    }
+
+    /// The same, where it must be seen.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] where it is not.
+    pub(crate) fn in_time(path: &Path) -> Result<Self, NoAnswer> {
         let (path, whole) = whole(path);
         let (named, looked_at) = (path.to_owned(), whole.clone());
         look_at(&whole, move || FileIdentity::found(&named, &looked_at))

@@ -14,7 +14,7 @@
 
 use super::checks::FileIdentity;
 use super::{Config, KeySource, Place, Problem};
-use layby_cloud::{Hangs, look_at};
+use layby_cloud::{NoAnswer, look_at};
 use std::io::ErrorKind as Io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -66,7 +66,7 @@ const LOCAL_FILES: [&str; 3] = ["journal", "map", "key"];
 pub struct VolumeRoots {
     folders: Vec<PathBuf>,
     /// Those of them that hang, by their words.
-    hanging: Vec<(PathBuf, Hangs)>,
+    hanging: Vec<(PathBuf, NoAnswer)>,
     kept: Vec<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ pub enum Barred {
     /// It leads to where no command may write or read.
     Forbidden(String),
     /// Its file system does not answer in time.
-    Unseen(Hangs),
+    Unseen(NoAnswer),
 }
 
 impl From<String> for Barred {
@@ -85,9 +85,9 @@ impl From<String> for Barred {
     }
 }
 
-impl From<Hangs> for Barred {
-    fn from(hangs: Hangs) -> Barred {
-        Barred::Unseen(hangs)
+impl From<NoAnswer> for Barred {
+    fn from(no_answer: NoAnswer) -> Barred {
+        Barred::Unseen(no_answer)
     }
 }
 
@@ -190,14 +190,16 @@ impl VolumeRoots {
     /// The file or folder of the node's own that a path names, or names something in.
     ///
     /// # Errors
-    /// [`Hangs`] where the path itself is not seen in time.
-    pub(crate) fn own(&self, path: &Path) -> Result<Option<&Path>, Hangs> {
+    /// [`NoAnswer`] where the path itself is not seen in time.
+    pub(crate) fn own(&self, path: &Path) -> Result<Option<&Path>, NoAnswer> {
         let found = FileIdentity::in_time(path)?;
-        let is_it = |kept: &&PathBuf| {
-            let kept = FileIdentity::of(kept);
-            kept.is_same(&found) || found.is_within(&kept)
-        };
-        Ok(self.kept.iter().find(is_it).map(PathBuf::as_path))
+        for kept in &self.kept {
+            let own = FileIdentity::or_named(kept)?;
+            if own.is_same(&found) || found.is_within(&own) {
+                return Ok(Some(kept));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether a command may name `path`; looks at paths, so on a thread that may wait.
@@ -363,7 +365,7 @@ fn whole(path: &Path) -> PathBuf {
 }
 
 /// Where a path leads, within a time; see [`resolve`].
-fn resolve_in_time(path: &Path) -> Result<Result<PathBuf, String>, Hangs> {
+fn resolve_in_time(path: &Path) -> Result<Result<PathBuf, String>, NoAnswer> {
     let looked_at = path.to_owned();
     look_at(&whole(path), move || resolve(&looked_at))
 }

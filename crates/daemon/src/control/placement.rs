@@ -14,7 +14,8 @@ use crate::catalog::DeletedRecord;
 use crate::cloud::is_store;
 use crate::config::{FileIdentity, Name, Size, VolumeConfig};
 use crate::error::{Report, ReportKind};
-use layby_cloud::look_at;
+use crate::threads;
+use layby_cloud::{NoAnswer, look_at};
 use layby_types::format_bytes;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
@@ -63,11 +64,7 @@ pub(super) fn place(
     if is_store(&path) {
         return place_in_store(view, dir, &path, config.size, error);
     }
-    let existing = existing(&path).map_err(|cause| {
-        Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
-            .state("nothing was changed")
-            .hint("name a file or a block device that this user may open, or none")
-    })?;
+    let existing = existing(&path, error)?;
     if config.path.is_none() && existing.is_some() && !is_begun {
         let path = absolute(&path);
         let path = path.display();
@@ -77,7 +74,7 @@ pub(super) fn place(
             format!("adopt the file with `--path {path}`, move it away, or choose another name");
         return Err(refused(ReportKind::InUse, cause, &hint));
     }
-    if let Some(other) = user_of(view, dir, &path) {
+    if let Some(other) = user_of(view, dir, &path).map_err(no_thread)? {
         let cause = format!("`{}` is used by {other}", path.display());
         return Err(refused(ReportKind::InUse, cause, "give each volume a file of its own"));
     }
@@ -132,13 +129,11 @@ fn place_in_store(
     let refused = |kind, cause: String, hint: &str| {
         Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
     };
-    if let Some(other) = user_of(view, dir, store) {
+    if let Some(other) = user_of(view, dir, store).map_err(no_thread)? {
         let cause = format!("`{}` is used by {other}", store.display());
         return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
     }
-    let path = FileIdentity::of(store);
-    let is_there = |deleted: &&DeletedRecord| identity(dir, &deleted.record.path).is_same(&path);
-    if let Some(deleted) = view.catalog.deleted.iter().find(is_there) {
+    if let Some(deleted) = deleted_at(view, dir, store).map_err(no_thread)? {
         let (store, name) = (store.display(), &deleted.name);
         let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
         return Err(refused(ReportKind::InUse, cause, &hint_deleted(view, deleted)));
@@ -170,9 +165,22 @@ struct Existing {
 }
 
 /// The file or device at `path`, `None` when there is nothing of that name.
-fn existing(path: &Path) -> std::io::Result<Option<Existing>> {
+fn existing(path: &Path, error: &str) -> Result<Option<Existing>, Report> {
     let looked_at = path.to_owned();
-    look_at(path, move || found(&looked_at)).unwrap_or_else(|hangs| Err(hangs.into()))
+    let found = match look_at(path, move || found(&looked_at)) {
+        Err(NoAnswer::Hangs(path)) => Err(NoAnswer::Hangs(path).into()),
+        found => found.map_err(no_thread)?,
+    };
+    found.map_err(|cause| {
+        Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
+            .state("nothing was changed")
+            .hint("name a file or a block device that this user may open, or none")
+    })
+}
+
+/// Why a place is not known: a change, which others wait for, looks at no path by itself.
+fn no_thread(no_answer: NoAnswer) -> Report {
+    threads::refused(&no_answer.into()).state("nothing was changed")
 }
 
 fn found(path: &Path) -> std::io::Result<Option<Existing>> {
@@ -192,13 +200,17 @@ fn found(path: &Path) -> std::io::Result<Option<Existing>> {
 /// Looks at all that a new volume's place is compared to, so that what hangs is known before the
 /// change of the node begins. May take [`layby_cloud::LOOK_TIME`] for each path that hangs.
 fn look_ahead(view: &View, dir: &Path, name: &Name, config: &VolumeConfig) {
-    let _ = user_of(view, dir, &wanted(dir, name, config));
-    view.catalog.deleted.iter().for_each(|deleted| drop(identity(dir, &deleted.record.path)));
+    let wanted = wanted(dir, name, config);
+    let _ = user_of(view, dir, &wanted);
+    let _ = deleted_at(view, dir, &wanted);
 }
 
 /// Which level or volume lies on `path` already.
-fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
-    let wanted = FileIdentity::of(path);
+///
+/// # Errors
+/// [`NoAnswer::NoThread`] where it is not known.
+fn user_of(view: &View, dir: &Path, path: &Path) -> Result<Option<String>, NoAnswer> {
+    let wanted = FileIdentity::or_named(path)?;
     let levels = view
         .layout
         .levels
@@ -206,19 +218,38 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
         .filter_map(|level| Some((format!("level `{}`", level.name), level.path.clone()?)));
     let volumes = view.catalog.volumes.iter();
     let volumes = volumes.map(|(name, record)| (format!("volume `{name}`"), record.path.clone()));
-    let found = |(user, used): (String, PathBuf)| {
-        let used_as = identity(dir, &used);
-        let has_its_bytes = used_as.is_below(&wanted);
-        let lower =
-            has_its_bytes.then(|| format!(", as `{}`: they have the same bytes", used.display()));
-        used_as.is_same(&wanted).then(|| user + lower.as_deref().unwrap_or_default())
-    };
-    levels.chain(volumes).find_map(found)
+    for (user, used) in levels.chain(volumes) {
+        let used_as = identity(dir, &used)?;
+        if used_as.is_same(&wanted) {
+            let bytes = format!(", as `{}`: they have the same bytes", used.display());
+            return Ok(Some(user + if used_as.is_below(&wanted) { &bytes } else { "" }));
+        }
+    }
+    Ok(None)
+}
+
+/// Which deleted volume has its objects in a store.
+///
+/// # Errors
+/// [`NoAnswer::NoThread`] where it is not known.
+fn deleted_at<'a>(
+    view: &'a View,
+    dir: &Path,
+    store: &Path,
+) -> Result<Option<&'a DeletedRecord>, NoAnswer> {
+    let wanted = FileIdentity::or_named(store)?;
+    for deleted in &view.catalog.deleted {
+        if identity(dir, &deleted.record.path)?.is_same(&wanted) {
+            return Ok(Some(deleted));
+        }
+    }
+    Ok(None)
 }
 
 /// A URL is whole by itself; a path is one of the node's directory.
-fn identity(dir: &Path, path: &Path) -> FileIdentity {
-    if is_store(path) { FileIdentity::of(path) } else { FileIdentity::of(&dir.join(path)) }
+fn identity(dir: &Path, path: &Path) -> Result<FileIdentity, NoAnswer> {
+    let whole = if is_store(path) { path.to_owned() } else { dir.join(path) };
+    FileIdentity::or_named(&whole)
 }
 
 #[cfg(test)]

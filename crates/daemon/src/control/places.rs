@@ -15,7 +15,8 @@ use super::{Control, VolumeCreate};
 use crate::cloud::is_store;
 use crate::config::{Barred, Config, KeySource, VolumeRoots};
 use crate::error::{Report, ReportKind};
-use layby_cloud::Hangs;
+use crate::threads::MORE_THREADS;
+use layby_cloud::NoAnswer;
 use std::cell::LazyCell;
 use std::path::Path;
 
@@ -62,16 +63,19 @@ fn allowed(
         let report = Report::new(ReportKind::Denied, error).cause(cause);
         report.state("nothing was changed").hint(hint)
     };
-    let unseen = |hangs: Hangs| {
-        let report = Report::new(ReportKind::Unreachable, error).cause(hangs.to_string());
-        report.state("nothing was changed").hint(HINT_UNSEEN)
+    let unseen = |no_answer: NoAnswer| {
+        let report = Report::new(ReportKind::Unreachable, error).cause(no_answer.to_string());
+        report.state("nothing was changed").hint(match no_answer {
+            NoAnswer::Hangs(_) => HINT_UNSEEN,
+            NoAnswer::NoThread(_) => MORE_THREADS,
+        })
     };
     // A request that names no place does not wait for one.
     let roots = LazyCell::new(|| VolumeRoots::of(config));
     let check = |path: &Path| {
         roots.check(path).map_err(|barred| match barred {
             Barred::Forbidden(cause) => refused(cause, ROOTS),
-            Barred::Unseen(hangs) => unseen(hangs),
+            Barred::Unseen(no_answer) => unseen(no_answer),
         })
     };
     match &request.key {
