@@ -110,10 +110,16 @@ pub(crate) mod tests {
     use std::sync::{Mutex, MutexGuard, PoisonError};
     use tempfile::TempDir;
 
-    /// Files whose next replacements are not made durable, and how many of them.
-    static REFUSED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+    /// Replacements of a file that are made durable, and those behind them that are not.
+    struct Syncs {
+        passed: u32,
+        refused: u32,
+    }
 
-    fn refused() -> MutexGuard<'static, BTreeMap<PathBuf, u32>> {
+    /// Files whose next replacements are not all made durable.
+    static REFUSED: Mutex<BTreeMap<PathBuf, Syncs>> = Mutex::new(BTreeMap::new());
+
+    fn refused() -> MutexGuard<'static, BTreeMap<PathBuf, Syncs>> {
         REFUSED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,17 +130,24 @@ pub(crate) mod tests {
 
     /// Has the syncs behind so many replacements of a file fail.
     pub(crate) fn fail_next_syncs(file: &Path, count: u32) {
-        refused().insert(file.to_owned(), count);
+        fail_syncs_behind(file, 0, count);
+    }
+
+    /// The same, once so many replacements of it have been made durable.
+    pub(crate) fn fail_syncs_behind(file: &Path, passed: u32, refused: u32) {
+        self::refused().insert(file.to_owned(), Syncs { passed, refused });
     }
 
     pub(super) fn refuse_sync(file: &Path) -> std::io::Result<()> {
-        match refused().get_mut(file).filter(|count| **count > 0) {
-            Some(count) => {
-                *count -= 1;
-                Err(std::io::Error::from_raw_os_error(Errno::IO.raw_os_error()))
+        match refused().get_mut(file) {
+            Some(syncs) if syncs.passed > 0 => syncs.passed -= 1,
+            Some(syncs) if syncs.refused > 0 => {
+                syncs.refused -= 1;
+                return Err(std::io::Error::from_raw_os_error(Errno::IO.raw_os_error()));
             }
-            None => Ok(()),
+            _ => {}
         }
+        Ok(())
     }
 
     const NAMES: (&str, &str) = ("a.new", "a");

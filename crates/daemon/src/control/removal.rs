@@ -257,11 +257,11 @@ impl Control {
             return Err(self.undone(within(error, unsaved), UNCHANGED).await);
         }
         let_go().await?;
-        self.publish(last).await.map_err(|unsaved| {
-            within(error, unsaved)
-                .state("the volume is no longer served; its data goes at the next start")
-                .hint("correct the cause before that")
-        })
+        let Err(unsaved) = self.publish(last).await else { return Ok(()) };
+        // Else a start may find no volume, and what is left of its data would block its name.
+        let state = "the volume is no longer served; its data goes at the next start";
+        let report = self.undone(within(error, unsaved), state).await;
+        Err(report.hint("correct the cause before that"))
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
     use crate::error::Report;
     use crate::homes::tests::{wanted, with_owner};
     use crate::node::tests::LogLines;
-    use crate::replace::tests::fail_next_syncs;
+    use crate::replace::tests::{fail_next_syncs, fail_syncs_behind};
     use layby_cloud::{Link, Said};
     use std::sync::Arc;
     use tokio::task::{JoinHandle, yield_now};
@@ -368,6 +368,31 @@ mod tests {
                 let node = node.restart("");
                 assert!(is_served(&node, id), "the start went on with the deletion");
             }
+        }
+    }
+
+    /// Goal: a deletion that goes on at the next start, since the catalog without the volume is not
+    /// durable, does so: its file blocks no new volume of its name; where the catalog cannot be
+    /// written over, the answer says what a crash may leave. Method: the second catalog's sync
+    /// fails, and that of what is written over it, too; the catalog that is left, a crash, a start.
+    #[tokio::test]
+    async fn a_deletion_whose_end_is_not_durable_goes_on_at_the_start() {
+        for syncs in [1, 2] {
+            let node = MockNode::new("");
+            node.control.volume_create(create("a"), Authority::Owner).await.expect("a free name");
+            let file = node.dir.path().join("volumes/a");
+            std::fs::write(&file, b"x").expect("a writable directory");
+            fail_syncs_behind(&node.dir.path().join("catalog.json"), 1, syncs);
+            let refused = node.control.volume_delete(&name("a"), DeleteData::Delete).await;
+            let refused = refused.expect_err("it is not durable");
+            assert!(refused.state.contains("its data goes at the next start"), "{refused}");
+            assert_eq!(refused.state.contains("a crash"), syncs == 2, "{refused}");
+            let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+            let phase = saved.volumes.get("a").map(|record| record.phase);
+            assert_eq!(phase, Some(VolumePhase::Deleting), "no start removes its file");
+            let node = node.restart("");
+            assert!(!node.control.view().catalog.volumes.contains_key("a"), "syncs: {syncs}");
+            node.control.volume_create(create("a"), Authority::Owner).await.expect("a free name");
         }
     }
 
