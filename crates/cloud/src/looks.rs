@@ -2,8 +2,8 @@
 //!
 //! How: a look is made on a thread of its own, and its caller waits for it for a time. A call that
 //! hangs in the kernel (a network mount whose server is gone, a dead disk) keeps that thread. While
-//! it does, further looks at the same path are refused at once, and so are all where [`HUNG_MAX`]
-//! hang. Where the system grants no thread, nothing is looked at, and the error says so.
+//! it does, further looks at the same path, or at what lies below it by words, are refused at once,
+//! and so are all where [`HUNG_MAX`] hang. Where the system grants no thread, nothing is looked at, and the error says so.
 //! Invariant: a path has at most one thread whose caller has given up, and the process
 //! [`HUNG_MAX`] of them.
 //! Cost: a thread per look. Not for: requests to a store; see [`crate::Store`].
@@ -31,7 +31,7 @@ fn hung() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 /// Why a look has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// It, or an earlier one at this path, has not ended in time.
+    /// It, or an earlier one at this path or above it, has not ended in time.
     Hangs(PathBuf),
     /// The system grants no thread to look at this path.
     NoThread(PathBuf),
@@ -81,7 +81,9 @@ fn look_within<T: Send + 'static>(
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoAnswer> {
     let hangs = || NoAnswer::Hangs(path.to_owned());
-    let is_refused = |hung: &BTreeSet<PathBuf>| hung.len() >= HUNG_MAX || hung.contains(path);
+    let is_refused = |hung: &BTreeSet<PathBuf>| {
+        hung.len() >= HUNG_MAX || path.ancestors().any(|folder| hung.contains(folder))
+    };
     if is_refused(&hung()) {
         return Err(hangs());
     }
@@ -144,6 +146,28 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(look_within(Builder::new(), LATE, far, || 8), Ok(8));
+    }
+
+    /// Goal: what lies below a path that hangs costs no thread and no time. Method: a look that waits
+    /// for the test; looks below it, which would end, and beside it.
+    #[test]
+    fn what_lies_below_a_path_that_hangs_is_refused() {
+        let far = Path::new("/far/folder");
+        let (answer, silence) = channel::<()>();
+        let look = move || silence.recv().is_err();
+        let hangs = look_within(Builder::new(), SOON, far, look).expect_err("it waits");
+        assert_eq!(hangs, NoAnswer::Hangs(far.to_owned()));
+        for number in 0..100 {
+            let below = far.join(format!("a/{number}"));
+            let refused = look_within(Builder::new(), LATE, &below, || 7);
+            assert_eq!(refused, Err(NoAnswer::Hangs(below)));
+        }
+        assert_eq!(look_within(Builder::new(), LATE, Path::new("/far/folders"), || 7), Ok(7));
+        drop(answer);
+        while hung().contains(far) {
+            std::thread::yield_now();
+        }
+        assert_eq!(look_within(Builder::new(), LATE, &far.join("a"), || 7), Ok(7));
     }
 
     /// Goal: where the system grants no thread, nothing is looked at, since the caller would wait
