@@ -7,6 +7,7 @@
 //! rounding, which `plan` checks.
 
 use super::file::File;
+use super::reach::{LINKS_MAX, look_through};
 use super::storage::{self, StorageExtent};
 use super::{
     AllowRule, Amount, ClassConfig, Config, ControlConfig, Kind, LevelConfig, Name, Size, Time,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
-use layby_cloud::{NoAnswer, look_at};
+use layby_cloud::NoAnswer;
 use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -38,8 +39,6 @@ pub(super) const INFLIGHT_MAX: u16 = 256;
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Rules of one allow-list at most.
 pub(super) const ALLOW_RULES_MAX: usize = 256;
-/// Links that are followed at most to a file that is not there yet, as many as the system follows.
-const LINKS_MAX: usize = 40;
 /// The least that clients may be given to hold.
 const CLIENT_MEMORY_MIN: u64 = 16 << 20;
 /// The most that clients may be given to hold.
@@ -704,7 +703,7 @@ impl FileIdentity {
     pub(crate) fn in_time(path: &Path) -> Result<Self, NoAnswer> {
         let (path, whole) = whole(path);
         let (named, looked_at) = (path.to_owned(), whole.clone());
-        look_at(&whole, move || FileIdentity::found(&named, &looked_at))
+        look_through(&whole, move || FileIdentity::found(&named, &looked_at))
     }
 
     fn found(path: &Path, whole: &Path) -> Self {

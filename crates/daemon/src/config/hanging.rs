@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Folders that hang, and whether a look has got there.
-static HANGING: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+/// Folders that hang, and how many looks have got there.
+static HANGING: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 /// A folder hangs no more.
 static ENDED: Condvar = Condvar::new();
 
@@ -19,6 +19,11 @@ pub(crate) struct Hanging(PathBuf);
 impl Hanging {
     /// Whether a look has got there.
     pub(crate) fn is_reached(&self) -> bool {
+        self.looks() > 0
+    }
+
+    /// How many looks have got there.
+    pub(crate) fn looks(&self) -> usize {
         hanging().get(&self.0).copied().unwrap_or_default()
     }
 }
@@ -30,21 +35,27 @@ impl Drop for Hanging {
     }
 }
 
-fn hanging() -> MutexGuard<'static, BTreeMap<PathBuf, bool>> {
+fn hanging() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
     HANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has looks at a folder, and at all in it, hang.
 pub(crate) fn hang(folder: &Path) -> Hanging {
-    hanging().insert(folder.to_owned(), false);
+    hanging().insert(folder.to_owned(), 0);
     Hanging(folder.to_owned())
 }
 
-/// Waits while a path is in a folder that hangs.
+/// Waits while a path is in a folder that hangs, or leads there by links.
 pub(super) fn pass(path: &Path) {
+    let target = path.canonicalize();
+    let leads = |folder: &Path| {
+        path.starts_with(folder) || target.as_ref().is_ok_and(|target| target.starts_with(folder))
+    };
     let mut hanging = hanging();
-    while let Some((_, is_reached)) = hanging.iter_mut().find(|(f, _)| path.starts_with(f)) {
-        *is_reached = true;
+    if let Some((_, looks)) = hanging.iter_mut().find(|(folder, _)| leads(folder)) {
+        *looks += 1;
+    }
+    while hanging.keys().any(|folder| leads(folder)) {
         hanging = ENDED.wait(hanging).unwrap_or_else(PoisonError::into_inner);
     }
 }

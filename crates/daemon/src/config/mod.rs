@@ -24,6 +24,7 @@ mod key;
 mod levels;
 mod limits;
 mod nbd;
+mod reach;
 mod roots;
 mod segments;
 mod sizing;

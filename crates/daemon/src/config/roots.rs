@@ -6,13 +6,15 @@
 //! node's start believes in (configuration, catalog, secrets, levels) are never a volume's; by no
 //! other name or link either. Nor does a path of the configuration name one for something else.
 //! Each path is resolved within a time, and known by itself: one that hangs refuses what is in it
-//! alone, and a path of the configuration that hangs is compared by its words.
+//! alone, and a path of the configuration that hangs is compared by its words. A folder that hangs is
+//! waited for once, however many paths lie in it.
 //! Invariant: what passes opens nothing outside of these folders at that moment.
-//! Cost: a look at each folder of the path and at each path of the configuration per command; what
-//! hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the configuration names,
+//! Cost: a look at each folder of the path, and some at each path of the configuration, per command;
+//! a folder that hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the configuration names,
 //! since its author chose them; nor objects in a bucket.
 
 use super::checks::FileIdentity;
+use super::reach::look_through;
 use super::{Config, KeySource, Place, Problem};
 use layby_cloud::{NoAnswer, look_at};
 use std::io::ErrorKind as Io;
@@ -367,7 +369,7 @@ fn whole(path: &Path) -> PathBuf {
 /// Where a path leads, within a time; see [`resolve`].
 fn resolve_in_time(path: &Path) -> Result<Result<PathBuf, String>, NoAnswer> {
     let looked_at = path.to_owned();
-    look_at(&whole(path), move || resolve(&looked_at))
+    look_through(&whole(path), move || resolve(&looked_at))
 }
 
 /// Where a path leads, links and all; what does not exist yet is taken as it is written.

@@ -201,4 +201,41 @@ mod tests {
             tokio::task::yield_now().await;
         }
     }
+
+    /// Goal: a folder that hangs costs one look, and one wait, however many paths of the
+    /// configuration and of requests lie there. Method: keys in a folder that waits for the test,
+    /// by their words and by links; a creation elsewhere, and some there.
+    #[tokio::test]
+    async fn a_folder_that_hangs_is_waited_for_once() {
+        let outer = tempfile::TempDir::new().expect("a temporary directory");
+        let [far, near] = ["far", "near"].map(|name| outer.path().join(name));
+        for folder in [&far, &near] {
+            std::fs::create_dir(folder).expect("a writable directory");
+        }
+        let mut text = format!("[node]\nvolume_roots = [\"{}\"]\n", near.display());
+        for number in 0..4 {
+            let (key, link) = (far.join(format!("{number}")), near.join(format!("link{number}")));
+            std::fs::write(&key, [7; 32]).expect("a writable directory");
+            std::os::unix::fs::symlink(&key, &link).expect("a writable directory");
+            let key = if number < 2 { key } else { link };
+            text.push_str(&format!(
+                "[volume.v{number}]\nsize = \"1MiB\"\npath = \"s3://b/v{number}\"\nkey = \"file:{}\"\n",
+                key.display()
+            ));
+        }
+        let config = crate::config::Config::parse(None, &text, &Default::default());
+        let config = config.expect("it is good");
+        let hanging = hang(&far);
+        let is_allowed = |path: String| {
+            let request = json!({"name": "a", "size": "1MiB", "path": path});
+            let request = serde_json::from_value(request).expect("a request");
+            allowed(&config, &request, Authority::Owner, "cannot create").is_ok()
+        };
+        assert!(is_allowed(near.join("a").display().to_string()), "its own place answers");
+        assert_eq!(hanging.looks(), 1, "of the node's own keys");
+        for number in 0..4 {
+            assert!(!is_allowed(format!("file://{}/store{number}", far.display())), "it hangs");
+        }
+        assert_eq!(hanging.looks(), 1, "of requests");
+    }
 }
