@@ -663,9 +663,11 @@ fn whole(path: &Path) -> (&Path, PathBuf) {
 /// What makes two paths the same storage: the text, the inode, the device number, or the bytes that
 /// a loop device or a partition has of something else. A store in a folder (`file://`) is known by
 /// that folder.
+#[derive(Clone, Debug)]
 pub(crate) struct FileIdentity {
     path: PathBuf,
     inode: Option<(u64, u64)>,
+    is_folder: bool,
     device: Option<u64>,
     extents: Vec<StorageExtent>,
 }
@@ -688,12 +690,15 @@ impl FileIdentity {
     /// [`NoAnswer::NoThread`] where the system grants no thread.
     pub(crate) fn or_named(path: &Path) -> Result<Self, NoAnswer> {
         match FileIdentity::in_time(path) {
-            Err(NoAnswer::Hangs(_)) => {
-                let path = whole(path).1;
-                Ok(FileIdentity { path, inode: None, device: None, extents: Vec::new() })
-            }
+            Err(NoAnswer::Hangs(_)) => Ok(FileIdentity::by_name(path)),
             found => found,
         }
+    }
+
+    /// What is known of a path by its words alone.
+    pub(crate) fn by_name(path: &Path) -> Self {
+        let (path, extents) = (whole(path).1, Vec::new());
+        FileIdentity { path, inode: None, is_folder: false, device: None, extents }
     }
 
     /// The same, where it must be seen.
@@ -717,9 +722,15 @@ impl FileIdentity {
         FileIdentity {
             path,
             inode: metadata.as_ref().map(|m| (m.dev(), m.ino())),
+            is_folder: metadata.as_ref().is_some_and(std::fs::Metadata::is_dir),
             device: metadata.as_ref().filter(is_device).map(MetadataExt::rdev),
             extents: metadata.as_ref().map_or_else(Vec::new, storage::extents_of),
         }
+    }
+
+    /// Whether it is there, and no folder.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.inode.is_some() && !self.is_folder
     }
 
     /// Whether it lies in that folder, or would if that was one.

@@ -20,6 +20,7 @@ mod file;
 #[cfg(test)]
 pub(crate) mod hanging;
 mod input;
+mod kept;
 mod key;
 mod levels;
 mod limits;
@@ -48,6 +49,7 @@ pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
 pub(crate) use input::read_small;
 pub use input::{CONFIG_BYTES_MAX, STDIN};
+pub use kept::KeptFiles;
 pub use key::KeySource;
 pub use levels::{
     DRAM_BYTES_DEFAULT, DefaultNvm, Kind, LevelConfig, NVM_BYTES_DEFAULT, PersistenceChoice,

@@ -6,14 +6,16 @@
 //! node's start believes in (configuration, catalog, secrets, levels) are never a volume's; by no
 //! other name or link either. Nor does a path of the configuration name one for something else.
 //! Each path is resolved within a time, and known by itself: one that hangs refuses what is in it
-//! alone, and a path of the configuration that hangs is compared by its words. A folder that hangs is
+//! alone. What the node keeps for itself is known by its identity also while it hangs; of one that
+//! was never seen, only the name is known, and no file that is there is taken. A folder that hangs is
 //! waited for once, however many paths lie in it.
 //! Invariant: what passes opens nothing outside of these folders at that moment.
 //! Cost: a look at each folder of the path, and some at each path of the configuration, per command;
-//! a folder that hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the configuration names,
-//! since its author chose them; nor objects in a bucket.
+//! a folder that hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the
+//! configuration names, since its author chose them; nor objects in a bucket.
 
 use super::checks::FileIdentity;
+use super::kept::KeptFiles;
 use super::reach::look_through;
 use super::{Config, KeySource, Place, Problem};
 use layby_cloud::{NoAnswer, look_at};
@@ -64,12 +66,12 @@ const FOLDERS: [(&str, &[Use]); 4] = [
 const LOCAL_FILES: [&str; 3] = ["journal", "map", "key"];
 
 /// The folders that commands may name files in, and the files there that they may not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeRoots {
+#[derive(Debug)]
+pub struct VolumeRoots<'a> {
     folders: Vec<PathBuf>,
     /// Those of them that hang, by their words.
     hanging: Vec<(PathBuf, NoAnswer)>,
-    kept: Vec<PathBuf>,
+    kept: &'a KeptFiles,
 }
 
 /// Why a command may not name a path.
@@ -166,10 +168,20 @@ fn is_local(name: &str) -> bool {
     !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && LOCAL_FILES.contains(&kind)
 }
 
-impl VolumeRoots {
+impl KeptFiles {
+    /// Those of a node that starts; looks at paths, so on a thread that may wait.
+    #[must_use]
+    pub fn of(config: &Config) -> KeptFiles {
+        let own = RESERVED.iter().map(|name| config.dir.join(name));
+        let sockets = sockets(config).map(|(_, path)| path.to_owned());
+        KeptFiles::at(own.chain(kept(config)).chain(sockets).collect())
+    }
+}
+
+impl<'a> VolumeRoots<'a> {
     /// Those of a node; looks at paths, so on a thread that may wait.
     #[must_use]
-    pub fn of(config: &Config) -> VolumeRoots {
+    pub fn of(config: &Config, kept: &'a KeptFiles) -> VolumeRoots<'a> {
         let mut hanging = Vec::new();
         let mut led_to = |path: &Path| match resolve_in_time(path) {
             Ok(found) => found.unwrap_or_else(|_| path.to_owned()),
@@ -179,29 +191,17 @@ impl VolumeRoots {
                 whole
             }
         };
-        let dir = led_to(&config.dir);
-        let mut folders = vec![dir.clone()];
-        folders.extend(config.volume_roots.iter().map(|root| led_to(root)));
-        let own = RESERVED.iter().map(|name| dir.join(name));
-        let sockets = sockets(config).map(|(_, path)| path.to_owned());
-        // By their words: each is resolved, within a time of its own, when it is compared.
-        let kept = own.chain(kept(config)).chain(sockets).collect();
+        let named = config.volume_roots.iter();
+        let folders = std::iter::once(&config.dir).chain(named).map(|root| led_to(root)).collect();
         VolumeRoots { folders, hanging, kept }
     }
 
     /// The file or folder of the node's own that a path names, or names something in.
     ///
     /// # Errors
-    /// [`NoAnswer`] where the path itself is not seen in time.
+    /// As [`KeptFiles::named_by`].
     pub(crate) fn own(&self, path: &Path) -> Result<Option<&Path>, NoAnswer> {
-        let found = FileIdentity::in_time(path)?;
-        for kept in &self.kept {
-            let own = FileIdentity::or_named(kept)?;
-            if own.is_same(&found) || found.is_within(&own) {
-                return Ok(Some(kept));
-            }
-        }
-        Ok(None)
+        self.kept.named_by(path)
     }
 
     /// Whether a command may name `path`; looks at paths, so on a thread that may wait.
@@ -431,7 +431,8 @@ mod tests {
         );
         let over = Overrides { dir: Some(place("node")), ..Overrides::default() };
         let config = Config::parse(None, &text, &over).expect("good");
-        let roots = VolumeRoots::of(&config);
+        let kept = KeptFiles::of(&config);
+        let roots = VolumeRoots::of(&config, &kept);
         for good in
             ["node/x", "node/sub/x", "node/volumes/x", "root/x", "root/new/x", "root/back/x"]
         {

@@ -60,7 +60,7 @@ pub use volumes::LeftData;
 
 use crate::catalog::{Catalog, VolumeRecord};
 use crate::clients::Clients;
-use crate::config::{ClassConfig, Config, Name};
+use crate::config::{ClassConfig, Config, KeptFiles, Name};
 use crate::error::{Report, ReportKind};
 use crate::health::Healths;
 use crate::homes::Homes;
@@ -206,6 +206,8 @@ pub struct NodeFacts {
 /// The running node.
 pub struct Control {
     facts: NodeFacts,
+    /// Files and folders that no volume may be.
+    kept: Arc<KeptFiles>,
     shards: Vec<Box<dyn ShardPort>>,
     view: RwLock<Arc<View>>,
     /// What sizing knows after its last period.
@@ -236,7 +238,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes over shards that are running already with what `view` says.
+    /// Takes over shards that are running already with what `view` says; looks at paths of the
+    /// configuration, within a time.
     #[must_use]
     pub fn new(facts: NodeFacts, shards: Vec<Box<dyn ShardPort>>, view: View) -> Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
@@ -248,8 +251,10 @@ impl Control {
         let (healths, turns) = (RwLock::default(), wide::Turns::default());
         let deletions = deletion::Deletions::default();
         let totals = std::sync::Mutex::default();
+        let kept = Arc::new(KeptFiles::of(&facts.config));
         let control = Control {
             facts,
+            kept,
             shards,
             view,
             sizing,

@@ -13,12 +13,13 @@
 use super::blocking::broke_off;
 use super::{Control, VolumeCreate};
 use crate::cloud::is_store;
-use crate::config::{Barred, Config, KeySource, VolumeRoots};
+use crate::config::{Barred, Config, KeptFiles, KeySource, VolumeRoots};
 use crate::error::{Report, ReportKind};
 use crate::threads::MORE_THREADS;
 use layby_cloud::NoAnswer;
 use std::cell::LazyCell;
 use std::path::Path;
+use std::sync::Arc;
 
 /// On whose behalf a change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,10 @@ impl Control {
         authority: Authority,
         error: &str,
     ) -> Result<(), Report> {
-        let (config, error) = (self.facts.config.clone(), error.to_owned());
-        let request = request.clone();
+        let (config, kept) = (self.facts.config.clone(), Arc::clone(&self.kept));
+        let (request, error) = (request.clone(), error.to_owned());
         // Each path has a time of its own: that one hangs is no refusal of the others.
-        let check = move || allowed(&config, &request, authority, &error);
+        let check = move || allowed((&config, &kept), &request, authority, &error);
         let checking = tokio::task::spawn_blocking(check);
         checking.await.unwrap_or_else(|ended| Err(broke_off(ended)))
     }
@@ -54,7 +55,7 @@ impl Control {
 
 /// Whether a request names nothing that its author must not reach.
 fn allowed(
-    config: &Config,
+    (config, kept): (&Config, &KeptFiles),
     request: &VolumeCreate,
     authority: Authority,
     error: &str,
@@ -71,7 +72,7 @@ fn allowed(
         })
     };
     // A request that names no place does not wait for one.
-    let roots = LazyCell::new(|| VolumeRoots::of(config));
+    let roots = LazyCell::new(|| VolumeRoots::of(config, kept));
     let check = |path: &Path| {
         roots.check(path).map_err(|barred| match barred {
             Barred::Forbidden(cause) => refused(cause, ROOTS),
@@ -132,7 +133,9 @@ mod tests {
             let mut request = json!({"name": "a", "size": "1MiB"});
             request.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
             let request = serde_json::from_value(request).expect("a request");
-            allowed(&node.control.facts.config, &request, authority, "cannot create").is_ok()
+            let control = &node.control;
+            let node = (&control.facts.config, &*control.kept);
+            allowed(node, &request, authority, "cannot create").is_ok()
         };
         let (inside, outside) = (root.join("x"), outer.path().join("x"));
         let (inside, outside) = (inside.display(), outside.display());
@@ -225,11 +228,12 @@ mod tests {
         }
         let config = crate::config::Config::parse(None, &text, &Default::default());
         let config = config.expect("it is good");
+        let kept = KeptFiles::of(&config);
         let hanging = hang(&far);
         let is_allowed = |path: String| {
             let request = json!({"name": "a", "size": "1MiB", "path": path});
             let request = serde_json::from_value(request).expect("a request");
-            allowed(&config, &request, Authority::Owner, "cannot create").is_ok()
+            allowed((&config, &kept), &request, Authority::Owner, "cannot create").is_ok()
         };
         assert!(is_allowed(near.join("a").display().to_string()), "its own place answers");
         assert_eq!(hanging.looks(), 1, "of the node's own keys");
@@ -237,5 +241,40 @@ mod tests {
             assert!(!is_allowed(format!("file://{}/store{number}", far.display())), "it hangs");
         }
         assert_eq!(hanging.looks(), 1, "of requests");
+    }
+
+    /// Goal: no creation adopts a file that the node reads its secrets from, by any name, while the
+    /// file's own name leads through a folder that hangs; what cannot be that file is permitted.
+    /// Method: a token file that is a link in such a folder to a file in a root, which the node has
+    /// seen or not; that file, a new one, and a folder.
+    #[tokio::test]
+    async fn a_secret_behind_a_link_that_hangs_is_kept() {
+        for is_seen in [true, false] {
+            let outer = tempfile::TempDir::new().expect("a temporary directory");
+            let [far, root] = ["far", "root"].map(|name| outer.path().join(name));
+            for folder in [&far, &root, &root.join("store")] {
+                std::fs::create_dir(folder).expect("a writable directory");
+            }
+            let (secret, token) = (root.join("secret"), far.join("token"));
+            std::fs::write(&secret, "secret").expect("a writable directory");
+            std::os::unix::fs::symlink(&secret, &token).expect("a writable directory");
+            let text =
+                format!("[node]\nvolume_roots = [{root:?}]\n[control]\ntoken_file = {token:?}\n");
+            let before = (!is_seen).then(|| hang(&far));
+            let node = MockNode::new(&text);
+            let _hanging = before.unwrap_or_else(|| hang(&far));
+            let is_allowed = |path: String| {
+                let request = json!({"name": "a", "size": "1MiB", "path": path});
+                let request = serde_json::from_value(request).expect("a request");
+                let config = (&node.control.facts.config, &*node.control.kept);
+                allowed(config, &request, Authority::Owner, "cannot create")
+            };
+            let refused = is_allowed(secret.display().to_string()).expect_err("it is a secret");
+            let kind = if is_seen { ReportKind::Denied } else { ReportKind::Unreachable };
+            assert_eq!(refused.kind, kind, "{refused}");
+            assert!(refused.cause.contains(&token.display().to_string()), "{refused}");
+            is_allowed(root.join("new").display().to_string()).expect("it is no file yet");
+            is_allowed(format!("file://{}", root.join("store").display())).expect("a folder");
+        }
     }
 }
