@@ -152,6 +152,8 @@ pub(super) struct StreamState {
     pub(super) ended_total: u64,
     /// The best rank of what waits in the queue; a batch goes to the device by that.
     pub(super) rank: Rank,
+    /// Of `queued_total`, up to the last record of a rank below the best one.
+    pub(super) lower_total: u64,
 }
 
 #[derive(Debug)]
@@ -376,9 +378,8 @@ impl LogStore {
             self.pending_slots.entry(slot.0).or_default().count += 1;
             self.enqueue(stream, Queued { record, ticket: Some(ticket), durable, origin: None });
         }
-        let state = &mut self.streams[stream as usize];
-        state.data.extend(data);
-        state.rank = state.rank.min(io.rank());
+        self.streams[stream as usize].data.extend(data);
+        self.note_rank(io, stream);
         self.counters.bytes_appended += data.len() as u64;
         self.pump(io);
     }
@@ -404,7 +405,9 @@ impl LogStore {
         let first = BlockKey::new(volume, first);
         let record = Record::Tombstone { first, count, seq, no_hole };
         let queued = Queued { record, ticket: Some(ticket), durable, origin: None };
-        self.enqueue(Stream::Write, queued);
+        let stream = self.stream_of_call(io, Stream::Write, &[], durable);
+        self.enqueue(stream, queued);
+        self.note_rank(io, stream);
         self.pump(io);
         seq
     }

@@ -4,8 +4,9 @@
 //! overwritten soon again, and a copy of a block that was written long ago to stay. "Not long" is
 //! the mean life of the last short-lived segments, "long ago" as many sequence numbers as blocks
 //! are live; nothing is kept by block. A call is one stream's whole: most of its blocks decide.
-//! Beside lower ranks, durable writes of the best one have the first of these for themselves: a
-//! stream has one batch in flight, and theirs are to wait for no other rank's.
+//! Beside lower ranks, durable writes and trims of the best one have the first of these for
+//! themselves: a stream has one batch in flight, and theirs are to wait for no other rank's. Until
+//! it is rid of others' records they go to the stream of other writes, where that has none.
 //! Invariant: a log of few segments has no stream of its own for either, see `Stream::of_few`.
 //! Cost: a look at two tables per block of a client's call, none per hit.
 //! Source: Wang et al., SepBIT, FAST 2022, section 3; ages and lives in sequence numbers.
@@ -29,6 +30,11 @@ pub(super) struct ShortLived {
     reserved_until: Option<Nanos>,
 }
 
+/// Whether the current rank is the best one.
+fn is_best(io: &dyn Io) -> bool {
+    io.batch_bytes(io.rank()).is_none()
+}
+
 impl LogStore {
     /// The stream of a call whose blocks are of `stream`.
     pub(super) fn stream_of_call(
@@ -41,9 +47,11 @@ impl LogStore {
         if stream != Stream::Write || !self.has_all_streams() {
             return stream.of_few();
         }
-        let is_best = io.batch_bytes(io.rank()).is_none();
+        let is_best = is_best(io);
         if self.is_reserved(io, is_best && durable) {
-            return if is_best { Stream::WriteShort } else { Stream::Write };
+            let [short, other] = [Stream::WriteShort, Stream::Write].map(|it| self.has_lower(it));
+            let is_short = is_best && !(durable && short && !other);
+            return if is_short { Stream::WriteShort } else { Stream::Write };
         }
         let short = entries.iter().filter(|entry| self.is_short_lived(entry.slot)).count();
         if 2 * short > entries.len() { Stream::WriteShort } else { stream }
@@ -58,6 +66,21 @@ impl LogStore {
         }
         *until = until.filter(|until| io.is_stepwise() && io.now() < *until);
         until.is_some()
+    }
+
+    /// A call of the current rank was queued.
+    pub(super) fn note_rank(&mut self, io: &dyn Io, stream: Stream) {
+        let state = &mut self.streams[stream as usize];
+        state.rank = state.rank.min(io.rank());
+        if !is_best(io) {
+            state.lower_total = state.queued_total;
+        }
+    }
+
+    /// Whether records of lower ranks have not ended there.
+    fn has_lower(&self, stream: Stream) -> bool {
+        let state = &self.streams[stream as usize];
+        state.ended_total < state.lower_total
     }
 
     /// Not only those of a log of few segments.

@@ -10,7 +10,7 @@ use super::{
 use crate::io::{DiskId, Io, IoOperation, Scheduled, SimIo, Token};
 use layby_cache::Cleaned;
 use layby_cache::schedule::{Load, Rank, ScheduleLimits};
-use layby_types::{BlockSize, Nanos, Rng, Seq, ShardIndex, Slot};
+use layby_types::{BlockIndex, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 
 /// Turns in which any write ends.
 const TURNS_MAX: u32 = 20_000;
@@ -68,6 +68,18 @@ impl Bench {
         self.log.append(&mut self.io, ticket, Stream::Write, &entries, &data, durable);
         self.io.set_rank(Rank::FIRST);
         self.filled.0 = slots.iter().fold(self.filled.0, |filled, slot| filled.max(slot.0 + 1));
+        self.before(ticket)
+    }
+
+    /// A durable trim of a block by the best rank; how many blocks of worse ranks end before it.
+    fn trim(&mut self, ticket: Ticket, block: u64) -> usize {
+        let (volume, first) = (VolumeId(1), BlockIndex(block));
+        self.log.tombstone(&mut self.io, ticket, volume, first, 1, false, true);
+        self.before(ticket)
+    }
+
+    /// How many blocks of worse ranks end before a call.
+    fn before(&self, ticket: Ticket) -> usize {
         let before = self.log.streams.iter().map(|stream| {
             let flight = stream.flight.iter().flat_map(|flight| &flight.records);
             let tickets = flight.chain(&stream.queue).map(|queued| queued.ticket);
@@ -198,5 +210,50 @@ fn durable_writes_wait_for_no_worse_rank() {
         }
         assert!(bench.io.now() >= until, "seed {seed}: time passes");
         assert!(bench.overwrites_short(), "seed {seed}: the stream stays reserved");
+    });
+}
+
+/// Goal: the first durable write, or trim, of the best class waits for no worse one where a stream
+/// has no work of that. Method: the worse class has blocks in flight and in the queue of one
+/// stream, of short-lived writes or of others; then the best class asks.
+#[test]
+fn the_first_durable_call_waits_for_no_worse_rank() {
+    for_each_seed(8, |seed| {
+        for (is_short, is_trim) in [(true, false), (false, false), (true, true), (false, true)] {
+            let mut bench = Bench::new(seed, Some(true));
+            bench.io.set_stepwise(true);
+            let slots = [Slot(1), Slot(2)];
+            bench.append(Ticket(1), Rank(2), &slots, false);
+            bench.rest();
+            let later = if is_short { slots } else { [Slot(3), Slot(4)] };
+            for ticket in [3, 5] {
+                bench.append(Ticket(ticket), Rank(2), &later, false);
+            }
+            let stream = if is_short { Stream::WriteShort } else { Stream::Write };
+            let state = &bench.log.streams[stream as usize];
+            assert!(state.flight.is_some() && !state.queue.is_empty(), "seed {seed}: it is busy");
+            let before = match is_trim {
+                true => bench.trim(Ticket(2), 9),
+                false => bench.append(Ticket(2), Rank::FIRST, &[Slot(0)], true),
+            };
+            assert_eq!(before, 0, "seed {seed}: short {is_short}, trim {is_trim}");
+        }
+    });
+}
+
+/// Goal: a trim goes to the device by its own rank, whatever waits in its stream. Method: a log of
+/// few streams, in which the worse class has a batch in flight and one that waits.
+#[test]
+fn a_trim_has_its_own_rank() {
+    for_each_seed(4, |seed| {
+        let mut bench = Bench::new(seed, Some(false));
+        bench.io.set_stepwise(true);
+        for ticket in [1, 3] {
+            bench.append(Ticket(ticket), Rank(2), &[Slot(1), Slot(2)], false);
+        }
+        let rank = |bench: &Bench| bench.log.streams[Stream::Write as usize].rank;
+        assert_eq!(rank(&bench), Rank(2), "seed {seed}");
+        bench.trim(Ticket(2), 9);
+        assert_eq!(rank(&bench), Rank::FIRST, "seed {seed}");
     });
 }
