@@ -11,8 +11,10 @@
 //! large it is: nothing else could free room. What does not fit keeps all behind it waiting, so
 //! that short requests do not starve a long one. Where it would not fit beside what *overdue*
 //! volumes hold, see [`Core::overdue_since`](crate::core::Core), which may take for ever to end, it
-//! keeps theirs alone: one that is slow has room for it in the end, and what hangs loses nothing. A
-//! connection that is busy gets a larger buffer to receive into, out of a small part of its own.
+//! keeps theirs alone, so that one that is slow has room for it in the end. Each of those keeps a
+//! small share, as its levels may serve it beside the hang; one that holds more than that in the
+//! hang itself starts requests of up to `connection_bytes_free` alone meanwhile. A connection that
+//! is busy gets a larger buffer to receive into, out of a small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
 //! Not for: guests' queues, which have a bound of their own, see `guest/bound.rs`.
@@ -48,6 +50,11 @@ impl ClientMemory {
     #[must_use]
     pub const fn volume_bytes_max(self) -> u64 {
         self.bytes_max / 4 * 3
+    }
+
+    /// What overdue volumes together may still hold while a request waits for them.
+    const fn overdue_bytes_max(self) -> u64 {
+        self.bytes_max / 8
     }
 
     /// What all have as larger buffers to receive into.
@@ -106,21 +113,45 @@ pub(super) struct Ask {
 }
 
 /// Requests wait for room in the shard, and none may overtake them.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Short {
     best: bool,
     lower: bool,
-    /// The same for requests of volumes that are overdue alone: they hold what others lack.
-    overdue_best: bool,
-    overdue_lower: bool,
+    /// What volumes that are overdue may hold together, as they hold what others lack: all of them,
+    /// and those of lower ranks.
+    overdue_bytes_max: u64,
+    overdue_bytes_max_lower: u64,
+}
+
+impl Default for Short {
+    fn default() -> Short {
+        let (overdue_bytes_max, overdue_bytes_max_lower) = (u64::MAX, u64::MAX);
+        Short { best: false, lower: false, overdue_bytes_max, overdue_bytes_max_lower }
+    }
 }
 
 impl Short {
-    /// A request of a volume, overdue or not, waits behind others.
-    fn is_before(self, ask: Ask, is_overdue: bool) -> bool {
-        let best = self.best || is_overdue && self.overdue_best;
-        let lower = self.lower || is_overdue && self.overdue_lower;
-        best || lower && !ask.is_best
+    /// A request waits that lacks room until others have ended, and leaves overdue volumes so much.
+    fn note(&mut self, is_best: bool, comes_to_fit: bool, overdue_bytes_max: u64) {
+        let (is_short, most) = match is_best {
+            true => (&mut self.best, &mut self.overdue_bytes_max),
+            false => (&mut self.lower, &mut self.overdue_bytes_max_lower),
+        };
+        *is_short |= comes_to_fit;
+        *most = overdue_bytes_max.min(*most);
+    }
+
+    /// Whether a request waits behind those.
+    fn is_ahead_of(self, ask: Ask) -> bool {
+        self.best || self.lower && !ask.is_best
+    }
+
+    /// What overdue volumes may hold together beside those, with a request of theirs.
+    fn overdue_most(self, ask: Ask) -> u64 {
+        match ask.is_best {
+            true => self.overdue_bytes_max,
+            false => self.overdue_bytes_max.min(self.overdue_bytes_max_lower),
+        }
     }
 }
 
@@ -277,8 +308,16 @@ impl Memory {
 
     /// Whether the shard has room, and none that waits before it lacks that.
     fn fits(&self, volume: VolumeId, ask: Ask) -> bool {
-        let is_short = self.short.is_before(ask, self.overdue.contains(&volume));
-        !is_short && (self.all.is_idle() || self.all.charged + ask.bytes <= self.most(ask))
+        let is_behind = self.short.is_ahead_of(ask) || !self.keeps_share(volume, ask);
+        !is_behind && (self.all.is_idle() || self.all.charged + ask.bytes <= self.most(ask))
+    }
+
+    /// Whether the volume, if it is overdue, would hold no more than its share of what requests that
+    /// wait leave those.
+    fn keeps_share(&self, volume: VolumeId, ask: Ask) -> bool {
+        let share = self.short.overdue_most(ask) / self.overdue.len().max(1) as u64;
+        let own = self.volumes.get(&volume).map_or(0, |own| own.charged);
+        !self.overdue.contains(&volume) || own + ask.bytes <= share
     }
 
     /// What the request's rank may hold, and the ones below.
@@ -324,11 +363,10 @@ impl Memory {
                 continue;
             }
             if !is_behind {
-                let comes_to_fit = self.comes_to_fit(ask);
-                self.short.best |= ask.is_best && comes_to_fit;
-                self.short.lower |= !ask.is_best && comes_to_fit;
-                self.short.overdue_best |= ask.is_best;
-                self.short.overdue_lower |= !ask.is_best;
+                // It fits in the end, once they hold no more.
+                let beside = self.most(ask).saturating_sub(ask.bytes);
+                let overdue_bytes_max = self.limits.overdue_bytes_max().min(beside);
+                self.short.note(ask.is_best, self.comes_to_fit(ask), overdue_bytes_max);
             }
             held_back.push(volume);
             self.waiting.push_back(waiting);
@@ -537,6 +575,35 @@ mod tests {
             }
         }
         panic!("it waits for ever");
+    }
+
+    /// Goal: a volume whose store hangs is served out of its levels, within a small share, beside a
+    /// request that waits for the end of another hang; that one takes no more. Method: two overdue
+    /// volumes, one of which holds much; a long request of a third; both ask on; the hang ends.
+    #[test]
+    fn an_overdue_volume_keeps_a_small_share() {
+        let mut memory = memory();
+        let lower = |held, bytes| Ask { is_best: false, ..ask(held, bytes) };
+        let fresh = Memory::new(memory.limits);
+        let [mut hung, mut served, mut next, mut long] =
+            [0, 1, 2, 3].map(|number| fresh.holder(number, VolumeId(number / 2), Nanos::ZERO));
+        (served.volume, next.volume, long.volume) = (VolumeId(1), VolumeId(0), VolumeId(2));
+        for (holder, held) in [(&mut hung, 24 * MIB), (&mut served, MIB)] {
+            assert!(memory.may_hold(holder, lower(0, held)));
+            memory.settle(holder, held, false);
+        }
+        memory.set_overdue(&(0..2).map(VolumeId).collect());
+        assert!(!memory.may_hold(&mut long, lower(0, 28 * MIB)), "it does not fit beside them");
+        for round in 0..10 {
+            assert!(memory.take_granted().is_empty(), "round {round}");
+            assert!(memory.has_room(&mut served, lower(MIB, MIB)), "round {round}: it is served");
+            memory.settle(&mut served, 2 * MIB, false);
+            assert!(!memory.has_room(&mut served, lower(2 * MIB, 4 * MIB)), "round {round}");
+            assert!(!memory.has_room(&mut next, lower(0, MIB)), "round {round}: it holds enough");
+            memory.settle(&mut served, MIB, false);
+        }
+        memory.settle(&mut hung, 0, false);
+        assert_eq!(memory.take_granted(), [3]);
     }
 
     /// Goal: charges are never lost, and all that waits is granted once what is held goes. Method:
