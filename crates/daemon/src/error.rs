@@ -187,6 +187,23 @@ mod tests {
         assert_eq!(KINDS.map(ReportKind::exit_code), [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
+    /// Goal: a service manager repeats a start only where that alone may help. Method: the line of
+    /// the unit in `contrib/` beside the kinds that want an operator first.
+    #[test]
+    fn the_unit_repeats_what_may_pass_by_itself() {
+        let unit = include_str!("../../../contrib/systemd/layby.service");
+        let setting = "RestartPreventExitStatus=";
+        let codes = unit.lines().find_map(|line| line.strip_prefix(setting));
+        let codes: Vec<u8> = codes
+            .expect("the unit has the setting")
+            .split(' ')
+            .map(|code| code.parse().expect("a number"))
+            .collect();
+        let passes_by_itself = [ReportKind::Failure, ReportKind::Unreachable, ReportKind::NotFound];
+        let wants_an_operator = KINDS.iter().filter(|kind| !passes_by_itself.contains(kind));
+        assert_eq!(codes, wants_an_operator.map(|kind| kind.exit_code()).collect::<Vec<u8>>());
+    }
+
     /// Goal: a client rebuilds the report that the node sent. Method: a trip through JSON.
     #[test]
     fn report_survives_json() {
