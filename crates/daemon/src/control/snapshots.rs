@@ -117,12 +117,12 @@ fn refusal(error: &str, cause: &SnapshotError) -> Report {
             "`layby volume show` says how its link is; repeat it when the store answers",
         ),
         SnapshotError::ClonesFull => {
-            (ReportKind::InUse, "nothing was changed", "delete some of them with their data first")
+            (ReportKind::InUse, "nothing was changed", "delete some of them with --data now first")
         }
         SnapshotError::HasClones(_) => (
             ReportKind::InUse,
             "nothing was changed",
-            "delete each at the place that is named, with its data; in a copy of a bucket the \
+            "delete each at the place that is named, with --data now; in a copy of a bucket the \
              marks are those of the first one's clones, and the snapshot stays as long as the copy",
         ),
         SnapshotError::Lost(_) => {
@@ -133,4 +133,20 @@ fn refusal(error: &str, cause: &SnapshotError) -> Report {
         }
     };
     Report::new(kind, error).cause(cause.to_string()).state(state).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a snapshot that clones keep says how to remove them at once: a clone deleted with
+    /// `--data delete` keeps its objects, and its mark, until its grace ends. Method: the hints.
+    #[test]
+    fn clones_of_a_snapshot_are_to_be_deleted_now() {
+        let clones = SnapshotError::HasClones(vec!["test at s3://roadside/test".into()]);
+        for cause in [clones, SnapshotError::ClonesFull] {
+            let hint = refusal("cannot", &cause).hint;
+            assert!(hint.contains("--data now") && !hint.contains("--data delete"), "{hint}");
+        }
+    }
 }
