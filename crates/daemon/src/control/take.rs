@@ -258,6 +258,27 @@ impl Control {
         }
     }
 
+    /// Refuses another size for a volume that another node has taken: what this node changed would
+    /// be in no store. What its thread knows is enough, since a store may be silent.
+    pub(super) fn check_resize(
+        &self,
+        old: &VolumeRecord,
+        length: u64,
+        error: &str,
+    ) -> Result<(), Report> {
+        let said = self.facts.homes.watch(old).and_then(|watch| watch.said());
+        let taken = said.filter(|said| said.status.is_taken && length != old.length);
+        let Some(said) = taken else { return Ok(()) };
+        let cause = match said.status.link {
+            Link::Lost(why) => why,
+            _ => "another node has taken the volume".to_owned(),
+        };
+        Err(Report::new(ReportKind::InUse, error)
+            .cause(cause)
+            .state("nothing was changed")
+            .hint("resize it on the node that serves it; or `layby volume delete` forgets it here"))
+    }
+
     /// Nothing is to be taken any more; where that cannot be written down, the map says so.
     async fn end_take(&self, name: &Name, id: u32) {
         let _change = self.lock_changes().await;
@@ -305,10 +326,11 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::config::{KeySource, UplinkConfig};
+    use crate::control::drain::tests::said_of;
     use crate::control::tests::MockNode;
-    use crate::control::{Authority, attend_absent};
+    use crate::control::{Authority, VolumePatch, attend_absent};
     use crate::homes::RemoteHomes;
-    use crate::homes::tests::Opener;
+    use crate::homes::tests::{Opener, wanted, with_owner};
     use layby_cloud::{Watch, uplink::Uplink};
     use layby_engine::control::OpenRemote;
     use std::path::{Path, PathBuf};
@@ -438,6 +460,35 @@ mod tests {
         assert_eq!((known().id, known().phase), (2, VolumePhase::Ready));
         let served = |id| node.shards.iter().any(|s| s.state().volumes.contains_key(&id));
         assert!(served(2) && !served(1));
+    }
+
+    /// Goal: a volume that another node has taken keeps its size here, larger or smaller, and the
+    /// refusal says why; before it was taken, the size changes. Method: a volume whose watch says
+    /// that it is served, then that it was taken; the record after each command.
+    #[tokio::test]
+    async fn a_taken_volume_keeps_its_size() {
+        let (owner, node) = with_owner("");
+        let says = owner.is_watched();
+        says.send_replace(Some(said_of(Link::Up, true)));
+        let creating = node.control.volume_create(wanted("far"), Authority::Owner);
+        creating.await.expect("its store is there");
+        let name: Name = "far".parse().expect("a good name");
+        let resize = async |mib: u64| {
+            let size = Some(Size(mib << 20));
+            let patch = VolumePatch { size, shrink: true, ..VolumePatch::default() };
+            node.control.volume_set(&name, patch).await
+        };
+        let length = || node.control.view().catalog.volumes["far"].length;
+        resize(4).await.expect("it is this node's");
+        let mut taken = said_of(Link::Lost("node 7 has the volume".into()), true);
+        taken.status.is_taken = true;
+        says.send_replace(Some(taken));
+        for mib in [8, 2] {
+            let refused = resize(mib).await.expect_err("it is another node's");
+            assert_eq!(refused.kind, ReportKind::InUse, "{refused}");
+            assert!(refused.cause.contains("node 7 has the volume"), "{refused}");
+            assert_eq!(length(), 4 << 20);
+        }
     }
 
     /// Goal: a volume that could not be taken is tried again though the start served all, soon and

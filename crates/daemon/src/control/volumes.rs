@@ -264,6 +264,7 @@ impl Control {
         let error = format!("cannot change volume `{name}`");
         let turn = self.lock_changes_of(name).await;
         let change = self.check_set(name, patch.clone(), &error)?;
+        self.check_resize(&change.old, change.record.length, &error)?;
         self.check_writable(&change, &error).await?;
         self.widen_intents(&change.view).await?;
         self.change_device(name, &change.record, &error).await?;
