@@ -459,7 +459,7 @@ pub(crate) struct VolumeCreateArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) shards: u8,
     /// Begin as a snapshot, VOLUME@SNAPSHOT of this node or URL@SNAPSHOT, sharing its objects; only
-    /// with an object store, and with the key of what is cloned
+    /// with an object store. Of an encrypted volume the clone needs that volume's --key
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) clone_of: Option<CloneSource>,
     /// Take the volume that the object store has from the node that serves it, or did; the store

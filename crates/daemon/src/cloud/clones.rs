@@ -42,7 +42,7 @@ fn failed(error: &str, fault: Fault) -> Report {
     let (kind, hint) = match fault.kind {
         FaultKind::Denied => (
             ReportKind::Denied,
-            "look at the credentials; a clone has its base's key: give the same --key, or none",
+            "look at the credentials; a clone has its base's key: give its --key where it has one",
         ),
         FaultKind::NotFound => (ReportKind::NotFound, "look at the URL and its prefix"),
         FaultKind::Condition => (ReportKind::InUse, "choose another prefix"),

@@ -13,7 +13,7 @@
 use super::removal::Removal;
 use super::unsaved::GOES_ON;
 use super::volumes::set_phase;
-use super::{Control, View, finish_take};
+use super::{Control, View, VolumeCreate, finish_take};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
@@ -164,6 +164,21 @@ impl Control {
     }
 }
 
+/// Refuses a clone of an encrypted volume without a key: it shares objects that none can read then.
+pub(super) fn check_clone_key(
+    (base, record): (&Name, &VolumeRecord),
+    request: &VolumeCreate,
+    error: &str,
+) -> Result<(), Report> {
+    if record.key.is_none() || request.key.is_some() {
+        return Ok(());
+    }
+    Err(Report::new(ReportKind::Invalid, error)
+        .cause(format!("volume `{base}` is encrypted, and no key was given"))
+        .state("nothing was changed")
+        .hint(format!("a clone has its base's key: add the `--key` of `{base}`")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +257,32 @@ mod tests {
         finish_creations(Arc::clone(&node.control), vec![name]).await;
         let record = node.control.view().catalog.volumes["far"].clone();
         assert_eq!((record.phase, record.take), (VolumePhase::Ready, false), "{record:?}");
+    }
+
+    /// Goal: a clone of an encrypted volume of this node without a key is refused with what is
+    /// needed; with a key, the store decides. Method: a base whose record has a key; both requests.
+    #[tokio::test]
+    async fn a_clone_of_an_encrypted_volume_wants_a_key() {
+        let (owner, node) = with_owner("");
+        let says = owner.is_watched();
+        says.send_replace(Some(said_of(Link::Up, true)));
+        let creating = node.control.volume_create(wanted("maps"), Authority::Owner);
+        creating.await.expect("its store is there");
+        let mut view = View::clone(&node.control.view());
+        let record = view.catalog.volumes.get_mut("maps").expect("it was made");
+        record.path = "file:///roadside/maps".into();
+        record.key = Some("env:KEY".parse().expect("a good source"));
+        node.control.show(view);
+        for key in [None, Some("env:KEY")] {
+            let request = serde_json::json!({"name": "test", "path": "file:///roadside/test",
+                "class": "bulk", "clone_of": "maps@monday", "key": key});
+            let request = serde_json::from_value(request).expect("JSON");
+            let refused = node.control.volume_create(request, Authority::Owner).await;
+            let refused = refused.expect_err("the mock owner has no snapshots");
+            let is_of_key = refused.cause == "volume `maps` is encrypted, and no key was given";
+            assert_eq!(is_of_key, key.is_none(), "{refused}");
+            assert_eq!(refused.hint.contains("--key"), key.is_none(), "{refused}");
+        }
     }
 
     /// Goal: a creation that fails, and whose end the catalog does not take, says what a crash

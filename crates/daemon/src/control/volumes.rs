@@ -6,7 +6,7 @@
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
 use super::blocking::broke_off;
-use super::creation::MadeFile;
+use super::creation::{MadeFile, check_clone_key};
 use super::intents::held_keeps;
 use super::placement::place;
 use super::removal::{Removal, STORE_PATIENCE};
@@ -523,6 +523,7 @@ impl Control {
             false => {
                 let base = source.volume.parse::<Name>().map_err(|cause| refused(&cause, ""))?;
                 let record = self.existing_volume(error, &base)?;
+                check_clone_key((&base, &record), request, error)?;
                 if !is_store(&record.path) {
                     let cause = format!("volume `{base}` is in a file or a device");
                     return Err(refused(&cause, "only volumes in object stores have snapshots"));
