@@ -39,7 +39,7 @@ impl Latency {
 type Hits = BTreeMap<String, u64>;
 
 /// One phase in numbers.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct PhaseAnswer {
     /// By `S1 read`, `S1 write` and so on, then by class.
     latency: BTreeMap<String, Latency>,
@@ -88,6 +88,15 @@ impl PhaseAnswer {
             backing_bytes_written: status.backing.bytes_written,
         }
     }
+
+    /// The reads and writes of a service together; `None` where it sent nothing.
+    fn service(&self, spec: &ServiceSpec) -> Option<ServiceLatency> {
+        let rows = ["read", "write"].map(|word| self.latency.get(&format!("{} {word}", spec.name)));
+        let rows = rows.iter().flatten();
+        let requests = rows.clone().map(|row| row.requests).sum::<u64>();
+        let sum = rows.map(|row| row.latency_us_mean * row.requests as f64).sum::<f64>();
+        (requests > 0).then(|| ServiceLatency { requests, latency_us_mean: sum / requests as f64 })
+    }
 }
 
 /// The volumes of a service are called `vehicleN-SERVICE-I`.
@@ -106,11 +115,41 @@ fn hits_of(spec: &ServiceSpec, status: &StatusAnswer) -> Hits {
     hits
 }
 
+/// What classes do to one service, its reads and writes together.
+#[derive(Debug, PartialEq, Serialize)]
+struct ServiceChange {
+    class: &'static str,
+    /// Mean latency with one class, divided by that with classes.
+    speedup_mean: f64,
+    /// Requests with classes, divided by those with one class. A service that falls behind its
+    /// pace sends fewer, so means compare like with like only where this is near one.
+    requests_ratio: f64,
+}
+
+impl ServiceChange {
+    fn of(spec: &ServiceSpec, before: &PhaseAnswer, after: &PhaseAnswer) -> Option<ServiceChange> {
+        let (old, new) = (before.service(spec)?, after.service(spec)?);
+        Some(ServiceChange {
+            class: spec.class,
+            speedup_mean: old.latency_us_mean / new.latency_us_mean.max(f64::MIN_POSITIVE),
+            requests_ratio: new.requests as f64 / old.requests as f64,
+        })
+    }
+}
+
+/// Mean latency of a service, its reads and writes together.
+struct ServiceLatency {
+    requests: u64,
+    latency_us_mean: f64,
+}
+
 /// The demo in numbers.
 #[derive(Debug, Serialize)]
 struct DemoAnswer {
     one_class: PhaseAnswer,
     with_classes: PhaseAnswer,
+    /// By service; one that sent nothing in a phase is not there.
+    services: BTreeMap<String, ServiceChange>,
     /// Mean latency of the critical services with one class, divided by that with classes.
     critical_speedup_mean: f64,
     /// The same for the 99th percentile.
@@ -118,6 +157,56 @@ struct DemoAnswer {
     /// The same two of class normal: below one where it is slower with classes.
     normal_speedup_mean: f64,
     normal_speedup_p99: f64,
+    /// Requests with classes, divided by those with one class.
+    critical_requests_ratio: f64,
+    normal_requests_ratio: f64,
+    /// The NVM level was a file in memory.
+    is_nvm_memory: bool,
+}
+
+impl DemoAnswer {
+    fn of(
+        before: PhaseAnswer,
+        after: PhaseAnswer,
+        specs: &[&ServiceSpec],
+        is_nvm_memory: bool,
+    ) -> DemoAnswer {
+        let [critical, normal] =
+            ["critical", "normal"].map(|class| speedups(&before, &after, class));
+        let change = |spec: &&ServiceSpec| {
+            Some((spec.name.to_owned(), ServiceChange::of(spec, &before, &after)?))
+        };
+        let services = specs.iter().filter_map(change).collect();
+        let requests = |class| requests_ratio(&before, &after, class);
+        DemoAnswer {
+            services,
+            critical_speedup_mean: critical[0],
+            critical_speedup_p99: critical[1],
+            normal_speedup_mean: normal[0],
+            normal_speedup_p99: normal[1],
+            critical_requests_ratio: requests("critical"),
+            normal_requests_ratio: requests("normal"),
+            is_nvm_memory,
+            one_class: before,
+            with_classes: after,
+        }
+    }
+
+    /// The last line: what the critical services gain, and what the others pay for it.
+    fn trade(&self) -> String {
+        let gain =
+            format!("both sides: critical mean latency {}", change(self.critical_speedup_mean));
+        let normal = self.services.iter().filter(|(_, service)| service.class == "normal");
+        let worst = normal.min_by(|(_, a), (_, b)| a.speedup_mean.total_cmp(&b.speedup_mean));
+        let Some((name, worst)) = worst else { return gain };
+        format!(
+            "{gain}; normal services together {}, with {:.0} % of the requests; the worst of \
+             them, {name}, {}",
+            percent(self.normal_speedup_mean),
+            self.normal_requests_ratio * 100.0,
+            percent(worst.speedup_mean)
+        )
+    }
 }
 
 /// The mean latency of a class with one class for all, divided by that with classes; and the same
@@ -131,7 +220,15 @@ fn speedups(before: &PhaseAnswer, after: &PhaseAnswer, class: &str) -> [f64; 2] 
     [ratio(|l| l.latency_us_mean), ratio(|l| l.latency_us_p99)]
 }
 
-/// The demo's last lines: what classes bring to the one side, and what the other pays.
+/// Requests of a class with classes, divided by those with one class for all. One where the class
+/// sent nothing.
+fn requests_ratio(before: &PhaseAnswer, after: &PhaseAnswer, class: &str) -> f64 {
+    let row = format!("all {class}");
+    let both = before.latency.get(&row).zip(after.latency.get(&row));
+    both.map_or(1.0, |(before, after)| after.requests as f64 / before.requests.max(1) as f64)
+}
+
+/// Each class at the demo's end: what classes bring to the one side, and what the other pays.
 fn verdict(class: &str, [mean, p99]: [f64; 2]) -> String {
     format!("class {class}: mean latency {}, p99 {}", change(mean), change(p99))
 }
@@ -143,22 +240,17 @@ pub(super) fn print(
     classes: &Outcome,
     output: &mut Output,
 ) -> Result<(), Failure> {
+    let specs: Vec<&ServiceSpec> = one.services.iter().map(|(spec, _)| *spec).collect();
     let (before, after) = (PhaseAnswer::of(one), PhaseAnswer::of(classes));
-    let [critical, normal] = ["critical", "normal"].map(|class| speedups(&before, &after, class));
+    let answer = DemoAnswer::of(before, after, &specs, one.is_nvm_memory);
     if json {
-        return output.json(&DemoAnswer {
-            one_class: before,
-            with_classes: after,
-            critical_speedup_mean: critical[0],
-            critical_speedup_p99: critical[1],
-            normal_speedup_mean: normal[0],
-            normal_speedup_p99: normal[1],
-        });
+        return output.json(&answer);
     }
+    let (before, after) = (&answer.one_class, &answer.with_classes);
     output.line(
         "one class for all → with classes; latencies in µs, seen by the clients, after warm-up",
     )?;
-    output.line(&latency_table(one, &before, &after))?;
+    output.line(&latency_table(one, before, after))?;
     let nvm = if one.is_nvm_memory {
         "a file in memory, in NVM's place"
     } else {
@@ -170,11 +262,13 @@ pub(super) fn print(
         HOME_DELAY.as_millis()
     ))?;
     output.line("where reads were found, in % of blocks")?;
-    output.line(&hits_table(one, &before, &after))?;
+    output.line(&hits_table(one, before, after))?;
     output.line("what was written")?;
-    output.line(&writes_table(one, &before, &after))?;
-    output.line(&verdict("critical", critical))?;
-    output.line(&verdict("normal", normal))
+    output.line(&writes_table(one, before, after))?;
+    for class in ["critical", "normal"] {
+        output.line(&verdict(class, speedups(before, after, class)))?;
+    }
+    output.line(&answer.trade())
 }
 
 fn change(speedup: f64) -> String {
@@ -183,6 +277,12 @@ fn change(speedup: f64) -> String {
     } else {
         format!("{:.1} times longer", 1.0 / speedup.max(f64::MIN_POSITIVE))
     }
+}
+
+/// The same where it is to be small.
+fn percent(speedup: f64) -> String {
+    let change = (1.0 / speedup.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+    format!("{:.0} % {}", change.abs(), if change > 0.0 { "longer" } else { "shorter" })
 }
 
 fn latency_table(outcome: &Outcome, before: &PhaseAnswer, after: &PhaseAnswer) -> String {
@@ -282,10 +382,7 @@ mod tests {
                     .into_iter()
                     .map(row)
                     .collect(),
-                hits: BTreeMap::new(),
-                writes: BTreeMap::new(),
-                device_bytes_written: BTreeMap::new(),
-                backing_bytes_written: 0,
+                ..PhaseAnswer::default()
             }
         };
         let (before, after) = (phase(80, 50), phase(20, 100));
@@ -297,6 +394,51 @@ mod tests {
             "class normal: mean latency 2.0 times longer, p99 2.0 times longer"
         );
         assert_eq!(speedups(&before, &after, "bulk"), [1.0, 1.0]);
+    }
+
+    /// Goal: the last line has both sides of the trade, with the service that pays most, by reads
+    /// and writes together. Method: phases by hand; S2 writes a tenth longer and S3 reads half as
+    /// long again, S4 does both and sends fewer; a phase without class normal has one side.
+    #[test]
+    fn the_last_line_has_both_sides() {
+        let specs: Vec<&ServiceSpec> =
+            layby_trace::Workload::D.services().iter().map(|service| service.spec()).collect();
+        let phase = |rows: &[(&str, u64, f64)]| {
+            let row = |&(name, requests, latency_us_mean): &(&str, u64, f64)| {
+                let [latency_us_p50, latency_us_p99, latency_us_p999] = [latency_us_mean; 3];
+                let latency = Latency {
+                    requests,
+                    latency_us_mean,
+                    latency_us_p50,
+                    latency_us_p99,
+                    latency_us_p999,
+                };
+                (name.to_owned(), latency)
+            };
+            PhaseAnswer { latency: rows.iter().map(row).collect(), ..PhaseAnswer::default() }
+        };
+        let critical = |mean| [("S1 read", 70, mean), ("S1 write", 30, mean)];
+        let before = [("all critical", 100, 300.0), ("S2 write", 100, 500.0)];
+        let before = before.into_iter().chain(critical(300.0));
+        let normal = [("S3 read", 100, 400.0), ("S4 read", 60, 100.0), ("S4 write", 40, 600.0)];
+        let before: Vec<_> = before.chain(normal).chain([("all normal", 300, 400.0)]).collect();
+        let after = [("all critical", 100, 100.0), ("S2 write", 100, 550.0)];
+        let after = after.into_iter().chain(critical(100.0));
+        let normal = [("S3 read", 100, 600.0), ("S4 read", 40, 150.0), ("S4 write", 40, 450.0)];
+        let after: Vec<_> = after.chain(normal).chain([("all normal", 270, 480.0)]).collect();
+        let answer = DemoAnswer::of(phase(&before), phase(&after), &specs, true);
+        assert_eq!(
+            answer.trade(),
+            "both sides: critical mean latency 3.0 times shorter; normal services together 20 % \
+             longer, with 90 % of the requests; the worst of them, S3, 50 % longer"
+        );
+        let s4 = &answer.services["S4"];
+        assert_eq!((s4.class, s4.speedup_mean, s4.requests_ratio), ("normal", 1.0, 0.8));
+        let alone = phase(&[("all critical", 100, 300.0)]);
+        let same = phase(&[("all critical", 100, 300.0)]);
+        let answer = DemoAnswer::of(alone, same, &specs, true);
+        assert_eq!(answer.trade(), "both sides: critical mean latency 1.0 times shorter");
+        assert_eq!(percent(1.25), "20 % shorter");
     }
 
     /// Goal: quantiles come out in microseconds. Method: a hundred known latencies.
