@@ -42,8 +42,7 @@ pub(crate) fn read_hit(plan: &Plan<'_>) -> Result<Comparison, Failure> {
     servers::empty_file(&file, EXPORT_BYTES)?;
     let qemu = servers::qemu_nbd(plan.work, "qemu-nbd", &file)?;
     let loads = [("QD1", 1), ("QD32", 32)];
-    let loads =
-        loads.map(|(name, depth)| Load { name, rw: "randread", depth, writes_per_flush: 0 });
+    let loads = loads.map(|(name, depth)| Load::of_blocks(name, "randread", depth));
     let question = "Is a read that hits DRAM as fast as the best peer's?";
     filled(plan, question, vec![layby, nbdkit, qemu, node], loads.into())
 }
@@ -57,8 +56,7 @@ pub(crate) fn record(plan: &Plan<'_>) -> Result<Comparison, Failure> {
     let recorder = servers::Recording { binary: plan.binary.into(), work: plan.work.into() };
     let on = off.recorded("layby, recorded", recorder);
     let loads = [("QD1", 1), ("QD32", 32)];
-    let loads =
-        loads.map(|(name, depth)| Load { name, rw: "randread", depth, writes_per_flush: 0 });
+    let loads = loads.map(|(name, depth)| Load::of_blocks(name, "randread", depth));
     let question = "Is a node that is recorded as fast as one that is not?";
     let comparison = filled(plan, question, vec![on, off, node], loads.into())?;
     Ok(Comparison { ratio_min: RECORDED_RATIO_MIN, ..comparison })
@@ -75,10 +73,8 @@ pub(crate) fn durable(plan: &Plan<'_>) -> Result<Comparison, Failure> {
     let nbdkit = servers::nbdkit(plan.work, "nbdkit file", &["file", &path])?;
     let loads = [("QD1, flush each", 1, 1), ("QD32, flush each 32", 32, 32)];
     let loads = loads.map(|(name, depth, writes_per_flush)| Load {
-        name,
-        rw: "randwrite",
-        depth,
         writes_per_flush,
+        ..Load::of_blocks(name, "randwrite", depth)
     });
     let question = "Is a flushed write as fast as nbdkit's on the same disk?";
     filled(plan, question, vec![nvm, ssd, nbdkit, node], loads.into())

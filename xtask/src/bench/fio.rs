@@ -7,6 +7,7 @@ use super::servers::Server;
 use crate::process::{self, Failure};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 /// Bytes of a measured export.
 pub(crate) const EXPORT_BYTES: u64 = 64 << 20;
@@ -18,6 +19,20 @@ pub(crate) struct Load {
     pub(crate) depth: u32,
     /// A flush after so many writes; 0 for none.
     pub(crate) writes_per_flush: u32,
+    /// Bytes of a request, as fio reads them.
+    pub(crate) block: &'static str,
+    /// Bytes of the export that are used.
+    pub(crate) bytes: u64,
+    /// A flush behind the last write, in the measured time.
+    pub(crate) is_flushed: bool,
+}
+
+impl Load {
+    /// Requests of 4 KiB over a measured export, without a flush.
+    pub(crate) const fn of_blocks(name: &'static str, rw: &'static str, depth: u32) -> Load {
+        let (block, bytes) = ("4k", EXPORT_BYTES);
+        Load { name, rw, depth, writes_per_flush: 0, block, bytes, is_flushed: false }
+    }
 }
 
 /// The figures of one measurement.
@@ -58,22 +73,30 @@ pub(crate) fn fill_uri(root: &Path, uri: &str, size: &str) -> Result<(), Failure
 /// One measurement, as fio prints it.
 pub(crate) fn measure(
     root: &Path,
-    server: &Server,
+    uri: &str,
     load: &Load,
     seconds: u32,
     seed: u64,
 ) -> Result<Value, Failure> {
+    process::json(&mut command(root, uri, load, seconds, seed))
+}
+
+/// The words for one measurement of an export by its address.
+pub(crate) fn command(root: &Path, uri: &str, load: &Load, seconds: u32, seed: u64) -> Command {
     let mut fio = process::command("fio", root);
-    fio.args(["--name=measure", "--ioengine=nbd", "--bs=4k", "--time_based", "--ramp_time=1"]);
+    fio.args(["--name=measure", "--ioengine=nbd", "--time_based", "--ramp_time=1"]);
     fio.args(["--norandommap", "--lat_percentiles=1", "--percentile_list=50:99"]);
-    fio.arg("--output-format=json");
-    fio.arg(format!("--uri={}", server.uri)).arg(format!("--rw={}", load.rw));
-    fio.arg(format!("--iodepth={}", load.depth)).arg(format!("--size={EXPORT_BYTES}"));
+    fio.arg("--output-format=json").arg(format!("--bs={}", load.block));
+    fio.arg(format!("--uri={uri}")).arg(format!("--rw={}", load.rw));
+    fio.arg(format!("--iodepth={}", load.depth)).arg(format!("--size={}", load.bytes));
     fio.arg(format!("--runtime={seconds}")).arg(format!("--randseed={seed}"));
     if load.writes_per_flush > 0 {
         fio.arg(format!("--fsync={}", load.writes_per_flush));
     }
-    process::json(&mut fio)
+    if load.is_flushed {
+        fio.arg("--end_fsync=1");
+    }
+    fio
 }
 
 /// What a document says of reads and writes together.
@@ -116,7 +139,7 @@ pub(crate) fn figures(document: &Value) -> Option<Figures> {
 /// these from after their submission), else of the I/Os from before theirs.
 pub(crate) fn sample(
     document: &Value,
-    server: &Server,
+    server: &'static str,
     load: &Load,
     round: u32,
 ) -> Result<Sample, Failure> {
@@ -127,15 +150,10 @@ pub(crate) fn sample(
     let micros = |percentile: &str| latency["percentile"][percentile].as_f64().map(|ns| ns / 1e3);
     let iops = job[direction]["iops"].as_f64();
     match (iops, micros("50.000000"), micros("99.000000")) {
-        (Some(iops), Some(latency_us_p50), Some(latency_us_p99)) if iops > 0.0 => Ok(Sample {
-            server: server.name,
-            load: load.name,
-            round,
-            iops,
-            latency_us_p50,
-            latency_us_p99,
-        }),
-        _ => Err(Failure::new(format!("fio printed no figures for {} {}", server.name, load.name))),
+        (Some(iops), Some(latency_us_p50), Some(latency_us_p99)) if iops > 0.0 => {
+            Ok(Sample { server, load: load.name, round, iops, latency_us_p50, latency_us_p99 })
+        }
+        _ => Err(Failure::new(format!("fio printed no figures for {server} {}", load.name))),
     }
 }
 

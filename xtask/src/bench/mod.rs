@@ -237,9 +237,9 @@ fn rounds(root: &Path, comparison: &Comparison, arguments: &Arguments) -> Result
                 let server = &comparison.servers[(turn + round as usize) % count];
                 let seed = arguments.seed + u64::from(round);
                 let recorder = server.start_recorder()?;
-                let document = fio::measure(root, server, load, arguments.seconds, seed)?;
+                let document = fio::measure(root, &server.uri, load, arguments.seconds, seed)?;
                 let recorded = recorder.map(servers::Recorder::stop).transpose()?;
-                let sample = fio::sample(&document, server, load, round)?;
+                let sample = fio::sample(&document, server.name, load, round)?;
                 process::say(&format!(
                     "round {} of {}: {} {}: {:.0} IOPS",
                     round + 1,
