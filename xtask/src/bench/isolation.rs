@@ -16,22 +16,23 @@
 //! Not for: absolute figures; fio counts a request from when it is issued, and issues the next one
 //! when the last is answered where answers take longer than the pause between two.
 
+use super::beside::{self, Arm, Latency, Paced, Round, Stream, Streams};
 use super::entries::Plan;
-use super::overlap::{self, Carried, Log, Span};
-use super::pauses::{Pauses, Probe};
+use super::overlap::Carried;
+use super::pauses::Pauses;
 use super::report::{Measured, ROUNDS_MET, Report, Spread};
-use super::servers::{self, MemoryFolder, Server};
+use super::servers::{self, MemoryFolder};
 use super::{Arguments, fio, pauses};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 /// Volumes that stream, and bytes of each.
 const BULK: usize = 6;
 const BULK_BYTES: u64 = 256 << 20;
 const CRITICAL_BYTES: u64 = 64 << 20;
+/// Requests of the critical client in flight at most.
+const DEPTH: u32 = 16;
 /// What the node keeps: all of the critical volume, half of what the streams write.
 const CONFIG: &str = "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
     [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"256MiB\"\n\
@@ -39,33 +40,6 @@ const CONFIG: &str = "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
     [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n";
 /// The goals: p99.9 and p99 with load over alone at most, streams kept at least.
 const GOALS: [f64; 3] = [1.5, 1.3, 0.85];
-/// Seconds that the streams run longer than the critical volume is measured: it starts and ramps
-/// behind their start, and they outlast it. None of them counts; see [`super::overlap`].
-const MARGIN: u32 = 4;
-
-/// One server with seven exports, the critical one first.
-struct Arm {
-    name: &'static str,
-    uris: Vec<String>,
-    /// Volumes before the node.
-    servers: Vec<Server>,
-    #[expect(dead_code, reason = "held for its drop")]
-    nvm: Option<MemoryFolder>,
-}
-
-impl Arm {
-    fn set_running(&self, is_running: bool) -> Result<(), Failure> {
-        self.servers.iter().try_for_each(|server| server.set_running(is_running))
-    }
-}
-
-/// The latencies of one measurement, in microseconds.
-#[derive(Clone, Copy)]
-struct Latency {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-}
 
 /// What one arm showed in one round.
 struct Outcome {
@@ -94,7 +68,7 @@ impl Outcome {
 
     /// Whether the machine paused for longer than what was measured.
     fn is_marked(&self) -> bool {
-        self.paused[0] > self.alone.p99 || self.paused[1] > self.loaded.p99
+        beside::is_marked(self.paused, [self.alone.p99, self.loaded.p99])
     }
 }
 
@@ -109,8 +83,7 @@ pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured
         let seen = pauses::measure();
         raw.push(json!({ "round": round, "pauses": seen.share, "longest_us": seen.longest_us }));
         paused.push(seen);
-        for turn in 0..arms.len() {
-            let index = (turn + round as usize) % arms.len();
+        for index in beside::turns(arms.len(), round) {
             arms[index].set_running(true)?;
             let (document, outcome) = one(plan, &arms[index], arguments, round)?;
             arms[index].set_running(false)?;
@@ -227,117 +200,44 @@ fn one(
     arguments: &Arguments,
     round: u32,
 ) -> Result<(Value, Outcome), Failure> {
-    let seed = arguments.seed + u64::from(round);
-    let seconds = arguments.seconds + MARGIN;
-    let probe = Probe::start(plan.root, arguments.realtime);
-    let alone = process::json(&mut critical(plan.root, arm, arguments, seed));
-    let paused_alone = probe.end();
-    let alone = alone?;
-    let bulk_alone = process::json(&mut bulk(plan, arm, seconds, seed))?;
-    let log_alone = Log::take(&logs(plan), &bulk_alone)?;
-    let streams = Running::start(&mut bulk(plan, arm, seconds, seed))?;
-    let probe = Probe::start(plan.root, arguments.realtime);
-    let loaded = process::json(&mut critical(plan.root, arm, arguments, seed));
-    let paused = [paused_alone, probe.end()];
-    let loaded = loaded?;
-    let bulk_loaded = streams.document()?;
-    let log_loaded = Log::take(&logs(plan), &bulk_loaded)?;
-    let carried = overlap::carried(&log_alone, &log_loaded, Span::measured(&loaded)?)?;
-    let outcome =
-        Outcome { alone: latency(&alone)?, loaded: latency(&loaded)?, bulk: carried, paused };
-    let document = json!({
-        "alone": alone["jobs"], "bulk_alone": bulk_alone["jobs"],
-        "loaded": loaded["jobs"], "bulk_loaded": bulk_loaded["jobs"],
-        // The jobs' own rates are over their whole runs.
-        "bulk_while_measured": {
-            "from_ms": carried.counted.from_ms, "until_ms": carried.counted.until_ms,
-            "alone_mb_per_second": carried.alone, "loaded_mb_per_second": carried.loaded,
-        },
-    });
-    Ok((document, outcome))
-}
-
-/// A client that runs beside the one that is measured.
-struct Running(Option<Child>);
-
-impl Running {
-    fn start(command: &mut Command) -> Result<Self, Failure> {
-        let child = command.stdout(Stdio::piped()).spawn();
-        let child = child.map_err(|cause| Failure::new(format!("cannot start fio: {cause}")))?;
-        Ok(Running(Some(child)))
-    }
-
-    fn document(mut self) -> Result<Value, Failure> {
-        let child = self.0.take().expect("it is waited for once");
-        let output = child.wait_with_output();
-        let output = output.map_err(|cause| Failure::new(format!("fio was lost: {cause}")))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let document = text.find('{').map_or("", |at| &text[at..]);
-        serde_json::from_str(document)
-            .map_err(|cause| Failure::new(format!("fio printed no JSON\ncause: {cause}")))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // It may have ended by itself; then there is nothing left to end.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// 350 reads and 150 writes a second, at random times.
-fn critical(root: &Path, arm: &Arm, arguments: &Arguments, seed: u64) -> Command {
-    let mut fio = if arguments.realtime {
-        let mut first = process::command("chrt", root);
-        first.args(["--rr", "20", "fio"]);
-        first
-    } else {
-        process::command("fio", root)
+    let (seed, seconds) = (arguments.seed + u64::from(round), arguments.seconds);
+    let critical = Paced {
+        uri: &arm.uris[0],
+        bytes: CRITICAL_BYTES,
+        depth: DEPTH,
+        seconds,
+        seed,
+        is_first: arguments.realtime,
     };
-    fio.args(["--name=critical", "--ioengine=nbd", "--bs=4k", "--rw=randrw", "--norandommap"]);
-    fio.args(["--random_distribution=zipf:1.2", "--rate_iops=350,150", "--rate_process=poisson"]);
-    fio.args(["--iodepth=16", "--time_based", "--ramp_time=1", "--lat_percentiles=1"]);
-    fio.args(["--percentile_list=50:99:99.9", "--output-format=json"]);
-    fio.arg(format!("--size={CRITICAL_BYTES}")).arg(format!("--uri={}", arm.uris[0]));
-    fio.arg(format!("--runtime={}", arguments.seconds)).arg(format!("--randseed={seed}"));
-    fio
-}
-
-/// Three volumes written in order and three read, eight requests in flight each.
-fn bulk(plan: &Plan<'_>, arm: &Arm, seconds: u32, seed: u64) -> Command {
-    let mut fio = process::command("fio", plan.root);
-    fio.args(["--ioengine=nbd", "--bs=256k", "--iodepth=8", "--time_based"]);
-    fio.arg("--output-format=json").arg(format!("--size={BULK_BYTES}"));
-    fio.arg(format!("--runtime={seconds}")).arg(format!("--randseed={seed}"));
-    for (index, log) in (1..=BULK).zip(logs(plan)) {
-        let rw = if index % 2 == 0 { "read" } else { "write" };
-        fio.arg(format!("--name={}", volume(index))).arg(format!("--rw={rw}"));
-        fio.arg(format!("--uri={}", arm.uris[index]));
-        Log::ask(&mut fio, &log);
-    }
-    fio
-}
-
-/// Where fio logs the requests of each stream.
-fn logs(plan: &Plan<'_>) -> [PathBuf; BULK] {
-    std::array::from_fn(|index| plan.work.join(format!("streams-{}", volume(index + 1))))
+    // Three volumes written in order and three read.
+    let stream = |index: usize| Stream {
+        name: volume(index),
+        uri: &arm.uris[index],
+        rw: if index % 2 == 0 { "read" } else { "write" },
+    };
+    let streams = Streams {
+        streams: (1..=BULK).map(stream).collect(),
+        block: "256k",
+        bytes: BULK_BYTES,
+        depth: 8,
+        seconds,
+        seed,
+        work: plan.work,
+    };
+    let client = || critical.command(plan.root);
+    let seen = beside::measure(plan.root, client, &streams, arguments.realtime)?;
+    let outcome = Outcome {
+        alone: worse(&seen.alone)?,
+        loaded: worse(&seen.loaded)?,
+        bulk: seen.carried,
+        paused: seen.paused,
+    };
+    Ok((seen.document, outcome))
 }
 
 /// The worse of reads and writes, by percentile.
-fn latency(document: &Value) -> Result<Latency, Failure> {
-    let micros = |percentile: &str| {
-        let of = |direction: &str| {
-            let ns = &document["jobs"][0][direction]["lat_ns"]["percentile"][percentile];
-            ns.as_f64().map(|ns| ns / 1e3)
-        };
-        let missing = || Failure::new("fio printed no latencies of the critical volume");
-        of("read").zip(of("write")).ok_or_else(missing)
-    };
-    let worse = |percentile: &str| micros(percentile).map(|(read, write)| read.max(write));
-    Ok(Latency { p50: worse("50.000000")?, p99: worse("99.000000")?, p999: worse("99.900000")? })
+fn worse(document: &Value) -> Result<Latency, Failure> {
+    Ok(Latency::of(document, "read")?.worse(Latency::of(document, "write")?))
 }
 
 fn report(arms: &[Arm], outcomes: &[Vec<Outcome>], paused: &[Pauses]) -> Report {
@@ -370,15 +270,12 @@ fn report(arms: &[Arm], outcomes: &[Vec<Outcome>], paused: &[Pauses]) -> Report 
     let _ = write!(
         table,
         "\nOf reads and writes the worse counts. Goals: p99.9 ratio at most {}, p99 ratio at most \
-         {}, streams kept at least {}. Before each round the idle machine itself took {} % of the \
-         processors' time in pauses of 0.1 ms and more, the longest of {:.1} ms: a percentile \
-         beyond that share is as much the machine's as the server's. Streams are counted only \
+         {}, streams kept at least {}. {} Streams are counted only \
          while the critical volume was measured, and alone in the same part of their run.",
         GOALS[0],
         GOALS[1],
         GOALS[2],
-        Spread::of(paused.iter().map(|seen| seen.share * 100.0)).fraction(),
-        paused.iter().map(|seen| seen.longest_us / 1e3).fold(0.0, f64::max)
+        pauses::sentence(paused)
     );
     table += &rounds(&outcomes[0]);
     Report { heading: heading(&outcomes[0]), table }
@@ -411,24 +308,21 @@ fn heading(outcomes: &[Outcome]) -> String {
 
 /// Every round of an arm.
 fn rounds(outcomes: &[Outcome]) -> String {
-    let mut table = format!(
+    let rows: Vec<Round<3>> = outcomes
+        .iter()
+        .map(|outcome| {
+            let [p999, p99, kept] = outcome.figures();
+            let is_marked = outcome.is_marked();
+            Round { figures: [p99, p999, kept], paused: outcome.paused, is_marked }
+        })
+        .collect();
+    format!(
         "\n\nA bar is met where {:.0} % of the rounds meet it. The rounds of the first server; \
          marked is one in which the machine itself paused for longer than the p99, as a probe \
-         beside the load saw it:\n\n| round | p99 ratio | p99.9 ratio | streams kept | longest \
-         pause alone / with load (ms) | marked |\n| ---: | ---: | ---: | ---: | ---: | --- |\n",
-        ROUNDS_MET * 100.0
-    );
-    for (round, outcome) in (1..).zip(outcomes) {
-        let [p999, p99, kept] = outcome.figures();
-        let mark = if outcome.is_marked() { "marked" } else { "" };
-        let [alone, loaded] = outcome.paused.map(|us| us / 1e3);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            table,
-            "| {round} | {p99:.2} | {p999:.2} | {kept:.2} | {alone:.2} / {loaded:.2} | {mark} |"
-        );
-    }
-    table
+         beside the load saw it:\n\n{}",
+        ROUNDS_MET * 100.0,
+        beside::rounds(["p99 ratio", "p99.9 ratio", "streams kept"], &rows)
+    )
 }
 
 /// With load over alone, per round: p99.9, p99, the streams.
@@ -439,20 +333,8 @@ fn ratios(outcomes: &[Outcome]) -> [Spread; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::overlap::Span;
 
-    /// Goal: the worse direction counts, and a document without figures is refused.
-    /// Method: documents by hand.
-    #[test]
-    fn figures_are_found() {
-        let of = |ns: u64| {
-            let ns = json!({ "50.000000": ns, "99.000000": 2 * ns, "99.900000": 3 * ns });
-            json!({ "lat_ns": { "percentile": ns } })
-        };
-        let document = json!({ "jobs": [{ "read": of(1000), "write": of(5000) }] });
-        let found = latency(&document).expect("figures");
-        assert_eq!((found.p50, found.p99, found.p999), (5.0, 10.0, 15.0));
-        assert!(latency(&json!({ "jobs": [{}] })).is_err());
-    }
     /// Goal: a bar is met where four rounds of five meet it, whatever the median is, and a round in
     /// which the machine paused longer than the figure is marked and counted. Method: five rounds
     /// of which one, then two, are far off.

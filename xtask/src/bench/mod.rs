@@ -6,6 +6,7 @@
 //! Invariant: raw results are kept before a figure is printed from them.
 //! Cost: runs x servers x loads x about four seconds. Not for: tests; a timing never fails one.
 
+mod beside;
 mod cloud;
 mod cloud_peers;
 mod cut;

@@ -9,6 +9,7 @@
 //! Cost: [`TIME`] of every processor; a probe, a thousand short turns a second.
 //! Not for: a probe that does not come first; what it overslept is the load's, too.
 
+use super::report::Spread;
 use crate::process;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,6 +82,17 @@ pub(crate) struct Pauses {
     pub(crate) share: f64,
     /// Microseconds.
     pub(crate) longest_us: f64,
+}
+
+/// What was seen before the rounds, for a report.
+pub(crate) fn sentence(seen: &[Pauses]) -> String {
+    format!(
+        "Before each round the idle machine itself took {} % of the processors' time in pauses of \
+         0.1 ms and more, the longest of {:.1} ms: a percentile beyond that share is as much the \
+         machine's as the server's.",
+        Spread::of(seen.iter().map(|seen| seen.share * 100.0)).fraction(),
+        seen.iter().map(|seen| seen.longest_us / 1e3).fold(0.0, f64::max)
+    )
 }
 
 /// Looks at all processors at once.
