@@ -117,12 +117,8 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
     ];
     let files = |name: &str| {
         let folder = plan.work.join(name);
-        std::fs::create_dir_all(&folder)
-            .map_err(|cause| Failure::io("cannot make", &folder, &cause))?;
-        for (index, bytes) in bytes().enumerate() {
-            servers::empty_file(&folder.join(volume(index)), bytes)?;
-        }
-        Ok::<_, Failure>(folder)
+        let files = bytes().enumerate().map(|(index, bytes)| (volume(index), bytes));
+        servers::empty_files(&folder, files).map(|()| folder)
     };
     let folder = files("nbdkit-files")?;
     let dir = format!("dir={}", folder.display());

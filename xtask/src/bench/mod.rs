@@ -6,11 +6,14 @@
 //! Invariant: raw results are kept before a figure is printed from them.
 //! Cost: runs x servers x loads x about four seconds. Not for: tests; a timing never fails one.
 
+mod bars;
 mod beside;
 mod cloud;
 mod cloud_peers;
 mod cut;
+mod defaults;
 mod discard;
+mod durable;
 mod entries;
 mod esi;
 mod esi_findings;
@@ -88,6 +91,9 @@ enum Entry {
     ReadHit,
     /// 4 KiB random writes with a flush after each, beside nbdkit file
     WriteDurable,
+    /// 4 KiB random writes that are durable once acknowledged, of a node without configuration,
+    /// beside nbdkit file with a sync per write; reads beside such writes
+    Durable,
     /// What recording costs a load of 4 KiB random reads that hit DRAM
     Record,
     /// Every way to be served beside every peer: tables and plots in `bench/serving.md`
@@ -187,6 +193,7 @@ fn measure(
 ) -> Result<report::Measured, Failure> {
     let plan = entries::Plan { root, binary, work };
     match arguments.entry {
+        Entry::Durable => durable::measure(&plan, arguments),
         Entry::Metadata => entries::metadata(&plan),
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),

@@ -201,16 +201,30 @@ pub(crate) fn node_with(
     process::write(&file, config)?;
     let mut command = server_command(&binary.to_string_lossy(), work);
     command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file).args(flags);
+    serve(command, &dir).map(|(server, _)| server)
+}
+
+/// Starts a node in `work` as `layby serve --dir` alone does, and gives what it printed until it
+/// was ready.
+pub(crate) fn default_node(binary: &Path, work: &Path) -> Result<(Server, Vec<String>), Failure> {
+    let dir = work.join("node");
+    std::fs::create_dir_all(&dir).map_err(|cause| Failure::io("cannot make", &dir, &cause))?;
+    let mut command = server_command(&binary.to_string_lossy(), work);
+    command.arg("serve").arg("--dir").arg(&dir);
+    serve(command, &dir)
+}
+
+fn serve(mut command: Command, dir: &Path) -> Result<(Server, Vec<String>), Failure> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|cause| Failure::io("cannot start", binary, &cause))?;
-    let ready = child.stdout.take().is_some_and(wait_until_ready);
-    let uri = socket_uri("", &dir.join("layby.sock"));
-    let server =
-        Server { name: "layby", uri, peer: false, recorder: None, running: Running::Node(child) };
-    if ready { Ok(server) } else { Err(Failure::new("the node ended before it was ready")) }
+        .map_err(|cause| Failure::new(format!("cannot start a node\ncause: {cause}")))?;
+    let printed = child.stdout.take().and_then(wait_until_ready);
+    let (uri, running) = (socket_uri("", &dir.join("layby.sock")), Running::Node(child));
+    let server = Server { name: "layby", uri, peer: false, recorder: None, running };
+    let ended = || Failure::new("the node ended before it was ready");
+    printed.map(|printed| (server, printed)).ok_or_else(ended)
 }
 
 /// Creates a volume on a node, as a further server of the comparison.
@@ -249,11 +263,22 @@ pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result
     Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 
+/// nbdkit on a file, where a write is durable once it is acknowledged: each is followed by a sync.
+pub(crate) fn nbdkit_durable(
+    work: &Path,
+    name: &'static str,
+    file: &Path,
+) -> Result<Server, Failure> {
+    nbdkit(work, name, &["--filter=fua", "file", &file.to_string_lossy(), "fuamode=force"])
+}
+
 /// qemu-nbd on a raw file.
 pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
     let mut command = server_command("qemu-nbd", work);
     command.args(["--fork", "--persistent", "--shared=8", "--format=raw", "--export-name="]);
+    // Its default; a flush makes durable what was acknowledged.
+    command.arg("--cache=writeback");
     command.arg(format!("--socket={}", socket.display()));
     command.arg(format!("--pid-file={}", pid.display())).arg(file);
     process::run(&mut command)?;
@@ -382,6 +407,15 @@ pub(crate) fn empty_file(path: &Path, bytes: u64) -> Result<(), Failure> {
     made.map_err(|cause| Failure::io("cannot make", path, &cause))
 }
 
+/// A folder of empty files of so many bytes each.
+pub(crate) fn empty_files(
+    folder: &Path,
+    files: impl Iterator<Item = (String, u64)>,
+) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|cause| Failure::io("cannot make", folder, &cause))?;
+    files.into_iter().try_for_each(|(name, bytes)| empty_file(&folder.join(name), bytes))
+}
+
 fn paths(work: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
     let folder = work.join(name.replace(' ', "-"));
     std::fs::create_dir_all(&folder)
@@ -393,16 +427,18 @@ fn socket_uri(export: &str, socket: &Path) -> String {
     format!("nbd+unix:///{export}?socket={}", socket.display())
 }
 
-/// Reads to the line that says `ready`; what follows is read away, so that the pipe never fills.
-fn wait_until_ready(stdout: std::process::ChildStdout) -> bool {
+/// Reads to the line that says `ready`, and gives what came before; what follows is read away, so
+/// that the pipe never fills. `None` where the node ended.
+fn wait_until_ready(stdout: std::process::ChildStdout) -> Option<Vec<String>> {
     let mut reader = BufReader::new(stdout);
-    let mut line = String::new();
+    let (mut printed, mut line) = (Vec::new(), String::new());
     while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
         if line.starts_with("ready") {
             std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
-            return true;
+            return Some(printed);
         }
+        printed.push(line.trim_end().to_owned());
         line.clear();
     }
-    false
+    None
 }
