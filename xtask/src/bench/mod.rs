@@ -29,6 +29,7 @@ mod pauses;
 mod plot;
 mod printed;
 mod report;
+mod sequential;
 mod servers;
 mod serving;
 mod traces;
@@ -94,6 +95,9 @@ enum Entry {
     /// 4 KiB random writes that are durable once acknowledged, of a node without configuration,
     /// beside nbdkit file with a sync per write; reads beside such writes
     Durable,
+    /// 256 KiB in order, read and written, of a node without configuration, beside nbdkit file and
+    /// qemu-nbd
+    Sequential,
     /// What recording costs a load of 4 KiB random reads that hit DRAM
     Record,
     /// Every way to be served beside every peer: tables and plots in `bench/serving.md`
@@ -194,6 +198,7 @@ fn measure(
     let plan = entries::Plan { root, binary, work };
     match arguments.entry {
         Entry::Durable => durable::measure(&plan, arguments),
+        Entry::Sequential => sequential::measure(&plan, arguments),
         Entry::Metadata => entries::metadata(&plan),
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),
