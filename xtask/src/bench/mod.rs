@@ -20,6 +20,7 @@ mod esi_findings;
 mod fio;
 mod flash;
 mod isolation;
+mod isolation_defaults;
 mod limits;
 mod live;
 mod machine;
@@ -114,6 +115,8 @@ enum Entry {
     Live,
     /// A critical volume beside six saturating streams: classes, one class, and the peers
     Isolation,
+    /// A critical volume beside four bulk clients of class normal, on a node without configuration
+    IsolationDefaults,
     /// Loads that want more than their limits, counted
     Limits,
     /// Discards of a real ext4 that reach the home: off, immediate, delayed; table in
@@ -199,6 +202,7 @@ fn measure(
     match arguments.entry {
         Entry::Durable => durable::measure(&plan, arguments),
         Entry::Sequential => sequential::measure(&plan, arguments),
+        Entry::IsolationDefaults => isolation_defaults::measure(&plan, arguments),
         Entry::Metadata => entries::metadata(&plan),
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),
