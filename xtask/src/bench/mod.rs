@@ -29,6 +29,7 @@ mod overlap;
 mod pauses;
 mod plot;
 mod printed;
+mod priority;
 mod report;
 mod sequential;
 mod servers;
@@ -117,6 +118,9 @@ enum Entry {
     Isolation,
     /// A critical volume beside four bulk clients of class normal, on a node without configuration
     IsolationDefaults,
+    /// The demo's services with one class for all and with classes: what critical ones gain and
+    /// the others pay
+    Priority,
     /// Loads that want more than their limits, counted
     Limits,
     /// Discards of a real ext4 that reach the home: off, immediate, delayed; table in
@@ -203,6 +207,7 @@ fn measure(
         Entry::Durable => durable::measure(&plan, arguments),
         Entry::Sequential => sequential::measure(&plan, arguments),
         Entry::IsolationDefaults => isolation_defaults::measure(&plan, arguments),
+        Entry::Priority => priority::measure(&plan, arguments),
         Entry::Metadata => entries::metadata(&plan),
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),
