@@ -134,9 +134,9 @@ mod tests {
         let (met, missed) =
             (bar(Wanted::AtMost(1.5), &[1.0, 1.5]), bar(Wanted::AtLeast(2.0), &[1.0, 3.0]));
         let beside = bar(Wanted::Nothing, &[1.0, 1.0]);
-        let all = [met.clone(), missed, beside.clone()];
+        let all = [met, missed, beside];
         assert_eq!(heading("Is it so?", &all), "Is it so? Not wholly: 1 of 2 bars are met.");
-        assert_eq!(heading("Is it so?", &[met.clone()]), "Is it so? Yes: 1 of 1 bars are met.");
+        assert_eq!(heading("Is it so?", &all[..1]), "Is it so? Yes: 1 of 1 bars are met.");
         assert_eq!(heading("Is it so?", &all[1..]), "Is it so? No: 0 of 1 bars are met.");
         let rows = table(&all);
         let rows: Vec<&str> = rows.lines().skip(2).collect();

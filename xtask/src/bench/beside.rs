@@ -7,6 +7,7 @@
 //! Invariant: no other server runs meanwhile, since some have work of their own for a while after
 //! their clients'. Cost: three loads. Not for: clients whose requests are to be logged.
 
+use super::fio;
 use super::overlap::{self, Carried, Log, Span};
 use super::pauses::Probe;
 use super::servers::{MemoryFolder, Server};
@@ -34,6 +35,19 @@ impl Arm {
     /// Has all its servers run, or stand still.
     pub(crate) fn set_running(&self, is_running: bool) -> Result<(), Failure> {
         self.servers.iter().try_for_each(|server| server.set_running(is_running))
+    }
+
+    /// Writes all its exports, of so many bytes each, and has it stand still. A peer's file is
+    /// filled as well: what was never written costs no read.
+    pub(crate) fn fill(
+        &self,
+        root: &Path,
+        bytes: impl Iterator<Item = u64>,
+    ) -> Result<(), Failure> {
+        for (uri, bytes) in self.uris.iter().zip(bytes) {
+            fio::fill_uri(root, uri, &bytes.to_string())?;
+        }
+        self.set_running(false)
     }
 }
 

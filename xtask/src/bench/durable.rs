@@ -108,10 +108,7 @@ fn arms(plan: &Plan<'_>) -> Result<(Vec<Arm>, Defaults), Failure> {
     let peer = Arm { name: PEER, uris: vec![peer.uri.clone()], servers: vec![peer], nvm: None };
     let arms = vec![layby, peer];
     for arm in &arms {
-        for uri in &arm.uris {
-            fio::fill_uri(plan.root, uri, &EXPORT_BYTES.to_string())?;
-        }
-        arm.set_running(false)?;
+        arm.fill(plan.root, std::iter::repeat(EXPORT_BYTES))?;
     }
     Ok((arms, defaults))
 }

@@ -22,7 +22,7 @@ use super::overlap::Carried;
 use super::pauses::Pauses;
 use super::report::{Measured, ROUNDS_MET, Report, Spread};
 use super::servers::{self, MemoryFolder};
-use super::{Arguments, fio, pauses};
+use super::{Arguments, pauses};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -143,11 +143,7 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
     }
     arms.extend(zerofs(plan)?);
     for arm in &arms {
-        // A peer's file is filled as well: what nobody wrote costs no read.
-        for (uri, bytes) in arm.uris.iter().zip(bytes()) {
-            fio::fill_uri(plan.root, uri, &bytes.to_string())?;
-        }
-        arm.set_running(false)?;
+        arm.fill(plan.root, bytes())?;
     }
     Ok(arms)
 }
@@ -209,7 +205,7 @@ fn one(
     let stream = |index: usize| Stream {
         name: volume(index),
         uri: &arm.uris[index],
-        rw: if index % 2 == 0 { "read" } else { "write" },
+        rw: if index.is_multiple_of(2) { "read" } else { "write" },
     };
     let streams = Streams {
         streams: (1..=BULK).map(stream).collect(),

@@ -15,7 +15,7 @@ use super::defaults::{self, Defaults};
 use super::entries::Plan;
 use super::pauses::{self, Pauses};
 use super::report::{Measured, Report, Spread};
-use super::{Arguments, fio, servers};
+use super::{Arguments, servers};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -120,10 +120,7 @@ fn arms(plan: &Plan<'_>) -> Result<(Vec<Arm>, Defaults), Failure> {
     let peer = Arm { name: PEER, uris, servers: vec![critical, bulk], nvm: None };
     let arms = vec![layby, peer];
     for arm in &arms {
-        for (uri, bytes) in arm.uris.iter().zip(bytes()) {
-            fio::fill_uri(plan.root, uri, &bytes.to_string())?;
-        }
-        arm.set_running(false)?;
+        arm.fill(plan.root, bytes())?;
     }
     Ok((arms, defaults))
 }
@@ -168,14 +165,18 @@ fn bars(outcomes: &[Vec<Outcome>]) -> Vec<Bar> {
     ours.chain(peer).collect()
 }
 
+/// Latencies of one direction, alone and with load.
+type Both = fn(&Outcome) -> &[Latency; 2];
+
 fn report(outcomes: &[Vec<Outcome>], paused: &[Pauses], defaults: &Defaults) -> Report {
     let bars = bars(outcomes);
     let mut table = bars::table(&bars);
-    table += "\n| server | requests | p50 alone / with bulk (us) | p99 alone / with bulk (us) | p99.9 \
-         alone / with bulk (us) | bulk alone (MB/s) |\n| --- | --- | ---: | ---: | ---: | ---: |\n";
+    table += "\n| server | requests | p50 alone / with bulk (us) | p99 alone / with bulk (us) | \
+         p99.9 alone / with bulk (us) | bulk alone (MB/s) |\n\
+         | --- | --- | ---: | ---: | ---: | ---: |\n";
     for (name, outcomes) in ["layby", PEER].into_iter().zip(outcomes) {
         let bulk = Spread::of(outcomes.iter().map(|outcome| outcome.bulk[0])).whole();
-        let ways: [(&str, fn(&Outcome) -> &[Latency; 2]); 2] =
+        let ways: [(&str, Both); 2] =
             [("reads", |outcome| &outcome.reads), ("durable writes", |outcome| &outcome.writes)];
         for (way, of) in ways {
             let cell = |figure: fn(&Latency) -> f64| {

@@ -138,9 +138,10 @@ fn report(outcomes: &[Outcome]) -> Report {
     // Writing to a string cannot fail.
     let _ = write!(
         table,
-        "\nThe demo has levels of its own, not the default ones: DRAM of 1 MiB, NVM of 4 MiB ({nvm}) \
-         and SSD of 16 MiB. One class for all is class critical. Both phases offer the same paces; \
-         with classes the normal services sent {} of the requests that they sent without.",
+        "\nThe demo has levels of its own, not the default ones: DRAM of 1 MiB, NVM of 4 MiB \
+         ({nvm}) and SSD of 16 MiB. One class for all is class critical. Both phases offer the \
+         same paces; with classes the normal services sent {} of the requests that they sent \
+         without.",
         sent.fraction()
     );
     let question = "Do classes help critical services and cost the others little?";

@@ -112,10 +112,7 @@ fn arms(plan: &Plan<'_>) -> Result<(Vec<Arm>, Defaults), Failure> {
     let qemu = Arm { name: "qemu-nbd", uris, servers: qemu, nvm: None };
     let arms = vec![layby, nbdkit, qemu];
     for arm in &arms {
-        for (uri, (_, bytes)) in arm.uris.iter().zip(VOLUMES) {
-            fio::fill_uri(plan.root, uri, &bytes.to_string())?;
-        }
-        arm.set_running(false)?;
+        arm.fill(plan.root, VOLUMES.into_iter().map(|(_, bytes)| bytes))?;
     }
     Ok((arms, defaults))
 }
