@@ -8,8 +8,10 @@
 use super::beside::Arm;
 use super::entries::Plan;
 use super::servers;
-use crate::process::Failure;
+use crate::process::{self, Failure};
+use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// What the node's lines of choices begin with.
 const CHOICES: [&str; 4] = ["levels by default:", "I/O by", "level ", "class "];
@@ -60,9 +62,54 @@ pub(crate) fn arm(
     Ok((Arm { name: "layby", uris, servers, nvm: None }, defaults))
 }
 
+/// Waits until the node has written back what it holds, and the kernel what other servers wrote.
+/// Without that a client that is measured alone is measured beside what came before it, which
+/// makes a load beside it look harmless.
+pub(crate) fn settle(plan: &Plan<'_>, is_node: bool) -> Result<(), Failure> {
+    process::run(&mut process::command("sync", plan.work))?;
+    if !is_node {
+        return Ok(());
+    }
+    for _ in 0..LOOKS_MAX {
+        let mut status = process::command(&plan.binary.to_string_lossy(), plan.work);
+        status.args(["status", "--json", "--dir"]).arg(plan.work.join("node"));
+        if dirty_bytes(&process::json(&mut status)?)? == 0 {
+            return Ok(());
+        }
+        process::pause(LOOK)?;
+    }
+    Err(Failure::new("the node still has dirty blocks after two minutes without clients"))
+}
+
+/// Of all levels, in what `layby status --json` prints.
+fn dirty_bytes(status: &Value) -> Result<u64, Failure> {
+    let levels = status["levels"].as_array().filter(|levels| !levels.is_empty());
+    let dirty = levels.and_then(|levels| {
+        levels.iter().map(|level| level["dirty_bytes"].as_u64()).sum::<Option<u64>>()
+    });
+    dirty.ok_or_else(|| Failure::new("`layby status --json` has no `dirty_bytes` of each level"))
+}
+
+/// How often, and how long apart, a node is looked at that is to write back.
+const LOOKS_MAX: u32 = 240;
+const LOOK: Duration = Duration::from_millis(500);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    /// Goal: dirty blocks of any level count, and a status that does not say of each is refused,
+    /// since it would pass for a node at rest. Method: statuses by hand.
+    #[test]
+    fn dirty_blocks_of_all_levels_count() {
+        let of = |levels: Value| dirty_bytes(&json!({ "levels": levels }));
+        let dirty = |bytes: u64| json!({ "dirty_bytes": bytes });
+        assert!(of(json!([dirty(0), dirty(4096)])).is_ok_and(|bytes| bytes == 4096));
+        assert!(of(json!([dirty(0), dirty(0)])).is_ok_and(|bytes| bytes == 0));
+        assert!(of(json!([dirty(0), {}])).is_err() && of(json!([])).is_err());
+        assert!(dirty_bytes(&json!({})).is_err());
+    }
 
     /// Goal: a report names shards, levels, I/O and classes and nothing that differs by run, and
     /// a node with levels of a configuration is refused. Method: lines as a node prints them.

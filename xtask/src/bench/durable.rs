@@ -4,7 +4,8 @@
 //! acknowledged; the peer that makes the same promise is nbdkit's file with a sync per write (its
 //! filter `fua`, forced). Class normal with a flush after each write is a further row. Then the
 //! critical volume is read at random, alone and beside its own durable writes of as many in
-//! flight, over the same blocks, through a connection of their own.
+//! flight, over the same blocks, through a connection of their own. Before reads alone the node
+//! writes back what it holds.
 //! Invariant: contenders of a load run one after the other in the same round, with the same seed,
 //! while the other server stands still. Cost: rounds × eleven measurements.
 //! Not for: flushes of many writes, which `write-durable` measures.
@@ -87,6 +88,7 @@ pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured
         }
         arms[0].set_running(true)?;
         for depth in READ_DEPTHS {
+            defaults::settle(plan, true)?;
             let (document, seen) = read(plan, &arms[0], depth, arguments, round)?;
             raw.push(json!({
                 "reads_in_flight": depth, "round": round, "fio": document,

@@ -78,6 +78,7 @@ pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured
         for index in beside::turns(arms.len(), round) {
             let arm = &arms[index];
             arm.set_running(true)?;
+            defaults::settle(plan, index == 0)?;
             let (document, outcome) = one(plan, arm, arguments, round)?;
             arm.set_running(false)?;
             let [reads, writes, kept] = outcome.figures();
