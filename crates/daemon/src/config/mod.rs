@@ -60,7 +60,7 @@ pub use limits::{
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
 pub use nbd::{ClientRules, HALF_OPEN_MAX, NbdConfig, TlsMode};
-pub use roots::{Barred, VolumeRoots};
+pub use roots::{PathRefusal, VolumeRoots};
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use trust::check_trusted;

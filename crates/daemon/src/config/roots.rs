@@ -76,22 +76,22 @@ pub struct VolumeRoots<'a> {
 
 /// Why a command may not name a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Barred {
+pub enum PathRefusal {
     /// It leads to where no command may write or read.
     Forbidden(String),
     /// Its file system does not answer in time.
-    Unseen(NoAnswer),
+    NoAnswer(NoAnswer),
 }
 
-impl From<String> for Barred {
-    fn from(cause: String) -> Barred {
-        Barred::Forbidden(cause)
+impl From<String> for PathRefusal {
+    fn from(cause: String) -> PathRefusal {
+        PathRefusal::Forbidden(cause)
     }
 }
 
-impl From<NoAnswer> for Barred {
-    fn from(no_answer: NoAnswer) -> Barred {
-        Barred::Unseen(no_answer)
+impl From<NoAnswer> for PathRefusal {
+    fn from(no_answer: NoAnswer) -> PathRefusal {
+        PathRefusal::NoAnswer(no_answer)
     }
 }
 
@@ -208,7 +208,7 @@ impl<'a> VolumeRoots<'a> {
     ///
     /// # Errors
     /// Why not.
-    pub fn check(&self, path: &Path) -> Result<(), Barred> {
+    pub fn check(&self, path: &Path) -> Result<(), PathRefusal> {
         let named = whole(path);
         // Each path there would keep a thread of its own.
         if let Some((_, hangs)) = self.hanging.iter().find(|(root, _)| named.starts_with(root)) {

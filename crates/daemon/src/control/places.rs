@@ -13,7 +13,7 @@
 use super::blocking::broke_off;
 use super::{Control, VolumeCreate};
 use crate::cloud::is_store;
-use crate::config::{Barred, Config, KeptFiles, KeySource, VolumeRoots};
+use crate::config::{Config, KeptFiles, KeySource, PathRefusal, VolumeRoots};
 use crate::error::{Report, ReportKind};
 use crate::threads::MORE_THREADS;
 use layby_cloud::NoAnswer;
@@ -32,7 +32,7 @@ pub enum Authority {
 
 const ROOTS: &str = "name a place there; or add its folder to `volume_roots` of [node], or to \
                      `layby serve --volume-root`, and start the node again";
-const HINT_UNSEEN: &str = "see to the mount or the disk, or name another place";
+const HINT_NO_ANSWER: &str = "see to the mount or the disk, or name another place";
 const FILE_URL: &str = "file://";
 
 impl Control {
@@ -64,19 +64,19 @@ fn allowed(
         let report = Report::new(ReportKind::Denied, error).cause(cause);
         report.state("nothing was changed").hint(hint)
     };
-    let unseen = |no_answer: NoAnswer| {
+    let unanswered = |no_answer: NoAnswer| {
         let report = Report::new(ReportKind::Unreachable, error).cause(no_answer.to_string());
         report.state("nothing was changed").hint(match no_answer {
-            NoAnswer::Hangs(_) => HINT_UNSEEN,
+            NoAnswer::Hangs(_) => HINT_NO_ANSWER,
             NoAnswer::NoThread(_) => MORE_THREADS,
         })
     };
     // A request that names no place does not wait for one.
     let roots = LazyCell::new(|| VolumeRoots::of(config, kept));
     let check = |path: &Path| {
-        roots.check(path).map_err(|barred| match barred {
-            Barred::Forbidden(cause) => refused(cause, ROOTS),
-            Barred::Unseen(no_answer) => unseen(no_answer),
+        roots.check(path).map_err(|refusal| match refusal {
+            PathRefusal::Forbidden(cause) => refused(cause, ROOTS),
+            PathRefusal::NoAnswer(no_answer) => unanswered(no_answer),
         })
     };
     match &request.key {
@@ -93,7 +93,7 @@ fn allowed(
     let source = source.map(|source| Path::new(&source.volume));
     for path in request.path.as_deref().into_iter().chain(source) {
         if let Some(folder) = folder(path)
-            && let Some(own) = roots.own(folder).map_err(unseen)?
+            && let Some(own) = roots.own(folder).map_err(unanswered)?
         {
             let cause = format!("the node keeps files of its own in `{}`", own.display());
             return Err(refused(cause, "name another folder for the store"));
