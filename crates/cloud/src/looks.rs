@@ -3,7 +3,8 @@
 //! How: a look is made on a thread of its own, and its caller waits for it for a time. A call that
 //! hangs in the kernel (a network mount whose server is gone, a dead disk) keeps that thread. While
 //! it does, further looks at the same path, or at what lies below it by words, are refused at once,
-//! and so are all where [`HUNG_MAX`] hang. Where the system grants no thread, nothing is looked at, and the error says so.
+//! and so are all where [`HUNG_MAX`] hang. Where the system grants no thread, nothing is looked at,
+//! and the error says so.
 //! Invariant: a path has at most one thread whose caller has given up, and the process
 //! [`HUNG_MAX`] of them.
 //! Cost: a thread per look. Not for: requests to a store; see [`crate::Store`].
@@ -148,8 +149,8 @@ mod tests {
         assert_eq!(look_within(Builder::new(), LATE, far, || 8), Ok(8));
     }
 
-    /// Goal: what lies below a path that hangs costs no thread and no time. Method: a look that waits
-    /// for the test; looks below it, which would end, and beside it.
+    /// Goal: what lies below a path that hangs costs no thread and no time. Method: a look that
+    /// waits for the test; looks below it, which would end, and beside it.
     #[test]
     fn what_lies_below_a_path_that_hangs_is_refused() {
         let far = Path::new("/far/folder");

@@ -1,10 +1,11 @@
 //! Objects that are of no use any more: they are removed by one request at a time.
 //!
 //! How: replaced checkpoints, dropped snapshots and what a sweep has found wait in one list. One
-//! request is in flight, for up to [`KEYS_MAX`] of them. Where two for many keys in a row fail, those
-//! of the second are removed one by one, as the store may have no removal of many objects, or deny
-//! that of a few of them. After a fault a request waits for its back-off, as others do; the next one
-//! is for keys that none has failed for, then for one of these, then for those that failed alone.
+//! request is in flight, for up to [`KEYS_MAX`] of them. Where two for many keys in a row fail,
+//! those of the second are removed one by one, as the store may have no removal of many objects, or
+//! deny that of a few of them. After a fault a request waits for its back-off, as others do; the
+//! next one is for keys that none has failed for, then for one of these, then for those that failed
+//! alone.
 //! Invariant: however long the store denies removals, one request is in flight or backs off, so
 //! that their number does not grow. A key that cannot be removed delays no other one by more than
 //! its back-off. What the list has no room for is left to the next session's sweep.

@@ -7,11 +7,11 @@
 //! other name or link either. Nor does a path of the configuration name one for something else.
 //! Each path is resolved within a time, and known by itself: one that hangs refuses what is in it
 //! alone. What the node keeps for itself is known by its identity also while it hangs; of one that
-//! was never seen, only the name is known, and no file that is there is taken. A folder that hangs is
-//! waited for once, however many paths lie in it.
+//! was never seen, only the name is known, and no file that is there is taken. A folder that hangs
+//! is waited for once, however many paths lie in it.
 //! Invariant: what passes opens nothing outside of these folders at that moment.
-//! Cost: a look at each folder of the path, and some at each path of the configuration, per command;
-//! a folder that hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the
+//! Cost: a look at each folder of the path, and some at each path of the configuration, per
+//! command; a folder that hangs costs [`layby_cloud::LOOK_TIME`] once. Not for: which folders the
 //! configuration names, since its author chose them; nor objects in a bucket.
 
 use super::checks::FileIdentity;

@@ -222,7 +222,8 @@ mod tests {
             std::os::unix::fs::symlink(&key, &link).expect("a writable directory");
             let key = if number < 2 { key } else { link };
             text.push_str(&format!(
-                "[volume.v{number}]\nsize = \"1MiB\"\npath = \"s3://b/v{number}\"\nkey = \"file:{}\"\n",
+                "[volume.v{number}]\nsize = \"1MiB\"\npath = \"s3://b/v{number}\"\n\
+                 key = \"file:{}\"\n",
                 key.display()
             ));
         }

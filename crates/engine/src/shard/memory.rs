@@ -312,8 +312,8 @@ impl Memory {
         !is_behind && (self.all.is_idle() || self.all.charged + ask.bytes <= self.most(ask))
     }
 
-    /// Whether the volume, if it is overdue, would hold no more than its share of what requests that
-    /// wait leave those.
+    /// Whether the volume, if it is overdue, would hold no more than its share of what requests
+    /// that wait leave those.
     fn keeps_share(&self, volume: VolumeId, ask: Ask) -> bool {
         let share = self.short.overdue_most(ask) / self.overdue.len().max(1) as u64;
         let own = self.volumes.get(&volume).map_or(0, |own| own.charged);
