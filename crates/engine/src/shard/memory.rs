@@ -362,7 +362,8 @@ impl Memory {
                 named.push(number);
                 continue;
             }
-            if !is_behind {
+            // An overdue volume that lacks room in its share alone waits for those ahead of it.
+            if !is_behind && self.keeps_share(volume, ask) {
                 // It fits in the end, once they hold no more.
                 let beside = self.most(ask).saturating_sub(ask.bytes);
                 let overdue_bytes_max = self.limits.overdue_bytes_max().min(beside);
@@ -604,6 +605,34 @@ mod tests {
         }
         memory.settle(&mut hung, 0, false);
         assert_eq!(memory.take_granted(), [3]);
+    }
+
+    /// Goal: an overdue volume that waits for its share alone keeps no healthy one waiting. Method: an
+    /// overdue volume that holds much; a long request of a healthy one, which waits for it; one of a
+    /// second overdue volume, beyond its share; a request of a healthy one that fits. Then the same
+    /// without the second overdue one's.
+    #[test]
+    fn what_waits_for_its_share_keeps_none_waiting() {
+        for asks_beyond in [true, false] {
+            let mut memory = memory();
+            let lower = |bytes| Ask { is_best: false, ..ask(0, bytes) };
+            let fresh = Memory::new(memory.limits);
+            let [mut hung, mut long, mut next, mut healthy] =
+                [0, 1, 2, 3].map(|number| fresh.holder(number, VolumeId(number), Nanos::ZERO));
+            assert!(memory.may_hold(&mut hung, lower(40 * MIB)));
+            memory.settle(&mut hung, 40 * MIB, false);
+            memory.set_overdue(&[VolumeId(0), VolumeId(2)].into());
+            assert!(!memory.may_hold(&mut long, lower(16 * MIB)), "it does not fit beside them");
+            assert!(memory.take_granted().is_empty());
+            if asks_beyond {
+                assert!(!memory.may_hold(&mut next, lower(6 * MIB)), "it is more than its share");
+                memory.has_freed = true;
+                assert!(memory.take_granted().is_empty());
+            }
+            assert!(memory.has_room(&mut healthy, lower(MIB)), "beyond: {asks_beyond}");
+            memory.settle(&mut hung, 0, false);
+            assert_eq!(memory.take_granted(), if asks_beyond { vec![1, 2] } else { vec![1] });
+        }
     }
 
     /// Goal: charges are never lost, and all that waits is granted once what is held goes. Method:
