@@ -18,6 +18,7 @@ use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
 use layby_cloud::NoAnswer;
 use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -668,6 +669,8 @@ pub(crate) struct FileIdentity {
     path: PathBuf,
     inode: Option<(u64, u64)>,
     is_folder: bool,
+    /// It failed to be looked at, so that it may be there or not.
+    is_unseen: bool,
     device: Option<u64>,
     extents: Vec<StorageExtent>,
 }
@@ -698,7 +701,8 @@ impl FileIdentity {
     /// What is known of a path by its words alone.
     pub(crate) fn by_name(path: &Path) -> Self {
         let (path, extents) = (whole(path).1, Vec::new());
-        FileIdentity { path, inode: None, is_folder: false, device: None, extents }
+        let (inode, device, is_folder, is_unseen) = (None, None, false, true);
+        FileIdentity { path, inode, is_folder, is_unseen, device, extents }
     }
 
     /// The same, where it must be seen.
@@ -714,7 +718,10 @@ impl FileIdentity {
     fn found(path: &Path, whole: &Path) -> Self {
         #[cfg(test)]
         super::hanging::pass(whole);
-        let metadata = std::fs::metadata(path).ok();
+        let (metadata, is_unseen) = match std::fs::metadata(path) {
+            Ok(metadata) => (Some(metadata), false),
+            Err(error) => (None, !matches!(error.kind(), NotFound | NotADirectory)),
+        };
         let path = resolved(whole, LINKS_MAX);
         let is_device = |m: &&std::fs::Metadata| {
             m.file_type().is_block_device() || m.file_type().is_char_device()
@@ -723,9 +730,20 @@ impl FileIdentity {
             path,
             inode: metadata.as_ref().map(|m| (m.dev(), m.ino())),
             is_folder: metadata.as_ref().is_some_and(std::fs::Metadata::is_dir),
+            is_unseen,
             device: metadata.as_ref().filter(is_device).map(MetadataExt::rdev),
             extents: metadata.as_ref().map_or_else(Vec::new, storage::extents_of),
         }
+    }
+
+    /// Whether it is there.
+    pub(crate) fn exists(&self) -> bool {
+        self.inode.is_some()
+    }
+
+    /// Whether it failed to be looked at, as where its mount has failed.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.is_unseen
     }
 
     /// Whether it is there, and no folder.

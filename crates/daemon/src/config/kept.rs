@@ -1,8 +1,8 @@
 //! Files and folders of the node's own, known by identity also while they do not answer.
 //!
 //! How: all are identified when the node starts, and again whenever something is compared to them.
-//! One whose file system hangs then is known as it was seen last, so that another name of it, such
-//! as the target of its link, is still its own.
+//! One whose file system hangs or fails then is known as it was seen last, so that another name of
+//! it, such as the target of its link, is still its own.
 //! Invariant: what was seen once is never compared by its words alone.
 //! Cost: an identity per path; the start waits for each folder that hangs, within the time of a
 //! look. Not for: volumes' files, which their shards hold locked.
@@ -55,16 +55,58 @@ impl KeptFiles {
         }
     }
 
-    /// A file as it is, or where it does not answer as it was last.
+    /// A file as it is, or as it was last where it does not answer or its mount has failed.
     fn identity(&self, path: &Path) -> Result<FileIdentity, NoAnswer> {
         let found = FileIdentity::in_time(path);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match found {
-            Ok(found) => {
+        let last = seen.get(path).filter(|last| last.exists());
+        match (found, last) {
+            (Err(no_answer), last) => last.cloned().ok_or(no_answer),
+            (Ok(found), Some(last)) if found.is_unseen() => Ok(last.clone()),
+            (Ok(found), _) => {
                 seen.insert(path.to_owned(), found.clone());
                 Ok(found)
             }
-            Err(no_answer) => seen.get(path).cloned().ok_or(no_answer),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::hanging::hang;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// Goal: a file of the node's own is known by the target of its link also where its folder has
+    /// failed since; one that was not there when it was last seen is not known by its words alone.
+    /// Method: a link in a folder that turns into a loop of links, and answers again without the
+    /// link; a file in a folder that hangs later.
+    #[test]
+    fn a_failed_folder_hides_no_file() {
+        let outer = tempfile::TempDir::new().expect("a temporary directory");
+        let [far, away, near] = ["far", "away", "near"].map(|name| outer.path().join(name));
+        for folder in [&far, &near] {
+            fs::create_dir(folder).expect("a writable directory");
+        }
+        let (link, secret, other) = (far.join("token"), near.join("secret"), near.join("other"));
+        for file in [&secret, &other] {
+            fs::write(file, "secret").expect("a writable directory");
+        }
+        symlink(&secret, &link).expect("a writable directory");
+        let kept = KeptFiles::at(vec![link.clone()]);
+        let named = |path| kept.named_by(path).map(|own| own.map(Path::to_owned));
+        assert_eq!(named(&secret), Ok(Some(link.clone())));
+        fs::rename(&far, &away).expect("a writable directory");
+        symlink(&far, &far).expect("a writable directory");
+        fs::metadata(&link).expect_err("a loop");
+        assert_eq!(named(&secret), Ok(Some(link.clone())), "it is known as it was");
+        assert_eq!(named(&other), Ok(None));
+        fs::remove_file(&far).expect("a writable directory");
+        assert_eq!(named(&secret), Ok(None), "the link is gone");
+        fs::create_dir(&far).expect("a writable directory");
+        let _hanging = hang(&far);
+        let refused = named(&secret).expect_err("nothing is known of the link");
+        assert!(matches!(refused, NoAnswer::Hangs(_)), "{refused}");
     }
 }
