@@ -607,10 +607,10 @@ mod tests {
         assert_eq!(memory.take_granted(), [3]);
     }
 
-    /// Goal: an overdue volume that waits for its share alone keeps no healthy one waiting. Method: an
-    /// overdue volume that holds much; a long request of a healthy one, which waits for it; one of a
-    /// second overdue volume, beyond its share; a request of a healthy one that fits. Then the same
-    /// without the second overdue one's.
+    /// Goal: an overdue volume that waits for its share alone keeps no healthy one waiting. Method:
+    /// an overdue volume that holds much; a long request of a healthy one, which waits for it; one
+    /// of a second overdue volume, beyond its share; a request of a healthy one that fits. Then the
+    /// same without the second overdue one's.
     #[test]
     fn what_waits_for_its_share_keeps_none_waiting() {
         for asks_beyond in [true, false] {
