@@ -1,9 +1,10 @@
 //! `cargo xtask test`: every check that a change must pass, in the order of how soon they fail.
 //!
-//! How: formats, tidy, lints, tests, then cargo-deny where it is installed. The program and all
-//! tests are built by one call, since a second one with fewer packages has other features of
-//! dependencies and compiles what uses them again. The program is handed to the tests, so that they
-//! never run an old one. Object store and checkers are made ready beside lints and build.
+//! How: formats, tidy, lints and build in one pass, tests, then cargo-deny where it is installed.
+//! The program and all tests are built by one call, since a second one with fewer packages has
+//! other features of dependencies and compiles what uses them again; clippy is the compiler of that
+//! call ([`linted`]). The program is handed to the tests, so that they never run an old one. Object
+//! store and checkers are made ready beside the build.
 //! Invariant: the first failure ends the run. Cost: minutes on two cores from nothing; see
 //! CONTRIBUTING.md, How long it takes.
 
@@ -11,6 +12,7 @@ use crate::process::{self, Failure};
 use crate::{setup, suites, tidy};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
@@ -20,6 +22,9 @@ const TEST_THREADS_PER_PROCESSOR: usize = 2;
 /// The test target that starts the program, of the package `layby-tests`; the traces' tests have
 /// the same name and take a few seconds.
 const THROUGH_BINARY: &str = "all";
+
+/// What the driver of clippy is told, in the form in which `cargo clippy` tells it.
+const DENY_WARNINGS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
 /// Runs them all.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
@@ -33,8 +38,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     thread::scope(|scope| {
         // Most of it waits for downloads; its processor time fills what linkers leave.
         let checkers = scope.spawn(|| setup::checkers(root));
-        lint(root, begun)?;
-        build(root, begun)?;
+        lint_and_build(root, begun)?;
         checkers.join().unwrap_or_else(|_| Err(Failure::new("the object store cannot be built")))
     })?;
     step(begun, "tests");
@@ -43,18 +47,26 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     deny(root)
 }
 
-fn lint(root: &Path, begun: Instant) -> Result<(), Failure> {
-    step(begun, "lints");
-    process::run(process::cargo(root).args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+/// cargo with clippy's driver as the compiler of this workspace's packages, warnings as errors.
+///
+/// The driver is rustc with lints added, so that one pass both lints and compiles: dependencies are
+/// not checked apart from their build, and no file is read and typed twice. The lints are those of
+/// `cargo clippy --workspace --all-targets -- -D warnings`, which hands the driver the same words by
+/// the same variables. What it compiles differs in one thing: no optimisation before LLVM's.
+/// Every call of cargo in this file has to be one of these: with another compiler, cargo would
+/// build the workspace again.
+fn linted(root: &Path) -> Command {
+    let mut cargo = process::cargo(root);
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    cargo.env("CLIPPY_ARGS", DENY_WARNINGS);
+    cargo
+}
+
+/// Lints, and builds the program and every test of the workspace.
+fn lint_and_build(root: &Path, begun: Instant) -> Result<(), Failure> {
+    step(begun, "lints and build");
+    let mut build = linted(root);
+    process::run(build.args(["build", "--workspace", "--all-targets", "--locked", "--quiet"]))
 }
 
 /// All tests, in two lanes at a time: those through the binary wait for disks, sockets and other
@@ -64,7 +76,7 @@ fn lint(root: &Path, begun: Instant) -> Result<(), Failure> {
 /// no tests in documentation, and tidy refuses them.
 fn tests(root: &Path) -> Result<(), Failure> {
     let lane = || {
-        let mut tests = process::cargo(root);
+        let mut tests = linted(root);
         tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
         tests.env("LAYBY_BIN", process::target(root).join("debug/layby"));
         tests
@@ -98,21 +110,6 @@ fn other_tests(root: &Path) -> Result<BTreeSet<String>, Failure> {
     let tests = targets.filter(|target| target["kind"][0] == "test");
     let names = tests.filter_map(|test| test["name"].as_str().map(str::to_string));
     Ok(names.filter(|name| name != THROUGH_BINARY).collect())
-}
-
-/// The program and every test of the workspace.
-fn build(root: &Path, begun: Instant) -> Result<(), Failure> {
-    step(begun, "build");
-    let mut build = process::cargo(root);
-    process::run(build.args([
-        "build",
-        "--workspace",
-        "--bins",
-        "--examples",
-        "--tests",
-        "--locked",
-        "--quiet",
-    ]))
 }
 
 /// Says what begins, and how long after the run did.
