@@ -168,4 +168,7 @@ pub enum FaultKind {
     Denied,
     /// A local device failed.
     Device,
+    /// The program that asks is ending: the request may not have been sent, and nothing was learned
+    /// of the store.
+    Closed,
 }

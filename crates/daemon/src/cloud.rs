@@ -288,8 +288,7 @@ impl CloudHomes {
     ) -> Result<(VolumeUuid, bool), Report> {
         let paths = self.paths(record);
         let refused = |kind, cause: String, hint: &str| {
-            let untouched = "the store was not changed";
-            Report::new(kind, error).cause(cause).state(untouched).hint(hint)
+            Report::new(kind, error).cause(cause).state("the store was not changed").hint(hint)
         };
         let is_new = record.phase == VolumePhase::Creating;
         let takes = self.takes(name, record);
@@ -317,6 +316,7 @@ impl CloudHomes {
                 FaultKind::Condition => (ReportKind::InUse, TAKE),
                 FaultKind::Denied => (ReportKind::Denied, LOOK),
                 FaultKind::Device => (ReportKind::Corrupt, RESTORE),
+                FaultKind::Closed => (ReportKind::Unreachable, ask::STOPPED),
                 _ => (ReportKind::Unreachable, LOOK),
             };
             refused(kind, fault.cause, hint)

@@ -6,9 +6,10 @@
 //! Where the store's program is missing the tests say so and skip.
 
 use layby_tests::cloud::{Client, VOLUME, World};
-use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
+use layby_tests::link::{Cut, Effect, Fault, Operation, Shape, StoreError};
 use layby_tests::{Node, must};
 use serde_json::Value;
+use std::time::Duration;
 
 const DELETE: [&str; 5] = ["volume", "delete", VOLUME, "--data", "delete"];
 const NOW: [&str; 5] = ["volume", "delete", VOLUME, "--data", "now"];
@@ -302,4 +303,42 @@ fn a_deletion_now_is_finished_by_the_node() {
     node.layby(&NOW);
     assert!(world.server.objects().is_empty() && deleted(&node).is_empty());
     assert_eq!(local_files(&world, "a"), [""; 0]);
+}
+
+/// Goal: a stop while the node tells the store of a deletion ends cleanly, without a panic, and the
+/// next start knows the volume and brings it back whole. Method: a late link; deletions, each
+/// followed by a stop once the store has been asked a number of times that the seed draws.
+#[test]
+fn a_stop_within_a_deletion_is_clean() {
+    const ROUNDS: u64 = 8;
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    node.stop();
+    for seed in 0..ROUNDS {
+        let mut rng = layby_types::Rng::new(seed);
+        let node = world.start("a");
+        client = client.reopen(&node);
+        client.write(20);
+        world.link.shape(Shape::default().late(Duration::from_millis(1 + rng.below(60))));
+        let before = world.link.counts().requests_all();
+        node.layby(&DELETE);
+        let requests = rng.below(3);
+        world.link.wait(|counts| counts.requests_all() >= before + requests);
+        node.signal("-TERM");
+        let ended = node.ended();
+        let words = format!("seed {seed}, {requests} requests: {}", ended.stderr);
+        assert_eq!(ended.code, Some(0), "{words}");
+        assert!(!ended.stderr.contains("panicked"), "{words}");
+        world.link.shape(Shape::default());
+        let node = world.start("a");
+        wait(&node, "it is marked", is_marked);
+        assert_eq!(deleted(&node).len(), 1, "{words}");
+        node.layby(&UNDELETE);
+        client = client.reopen(&node);
+        client.verify();
+        node.stop();
+    }
 }

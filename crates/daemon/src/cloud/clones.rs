@@ -13,7 +13,7 @@
 //! that ignore them.
 
 use super::CloudHomes;
-use super::ask::on_thread;
+use super::ask::{STOPPED, wait_on};
 use crate::catalog::VolumeRecord;
 use crate::config::{CloneSource, ConditionChoice, KeySource, Name};
 use crate::error::{Report, ReportKind};
@@ -47,6 +47,7 @@ fn failed(error: &str, fault: Fault) -> Report {
         FaultKind::NotFound => (ReportKind::NotFound, "look at the URL and its prefix"),
         FaultKind::Condition => (ReportKind::InUse, "choose another prefix"),
         FaultKind::Device => (ReportKind::Corrupt, "`layby restore` says more of what is damaged"),
+        FaultKind::Closed => (ReportKind::Unreachable, STOPPED),
         _ => (ReportKind::Unreachable, "repeat it when the store answers"),
     };
     refused(error, kind, fault.cause, hint)
@@ -94,16 +95,16 @@ impl CloudHomes {
 
     /// Performs a request up to so many times.
     pub(super) fn attempt(&self, store: &Store, request: Request, attempts_max: u32) -> End {
-        let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asked = on_thread(move || runtime.block_on(store.insist(request, attempts_max)));
-        asked.unwrap_or_else(End::Failed)
+        let store = store.clone();
+        let asked = async move { store.insist(request, attempts_max).await };
+        wait_on(&self.runtime, asked).unwrap_or_else(End::Failed)
     }
 
     /// Performs a request once, after a pause.
     pub(super) fn attempt_after(&self, store: &Store, request: Request, pause: Duration) -> End {
-        let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asked = on_thread(move || runtime.block_on(store.perform_after(request, pause)));
-        asked.unwrap_or_else(End::Failed)
+        let store = store.clone();
+        let asked = async move { store.perform_after(request, pause).await };
+        wait_on(&self.runtime, asked).unwrap_or_else(End::Failed)
     }
 
     fn found(&self, store: &Store) -> Result<Found, Fault> {
@@ -317,24 +318,25 @@ impl CloudHomes {
     /// a change of the node may wait for this.
     pub(super) fn is_lost(&self, watch: &Watch) -> bool {
         const SAY_TIME: Duration = Duration::from_secs(5);
-        let (runtime, watch) = (self.runtime.clone(), watch.clone());
-        let asked = on_thread(move || {
+        let watch = watch.clone();
+        let asked = wait_on(&self.runtime, async move {
             let number = watch.order(Order::Say);
             let newest = watch.wait(|said| said.heard >= number);
-            runtime.block_on(async { tokio::time::timeout(SAY_TIME, newest).await })
+            tokio::time::timeout(SAY_TIME, newest).await
         });
         matches!(asked, Ok(Ok(Some(said))) if matches!(said.status.link, Link::Lost(_)))
     }
 
     /// Has a volume of this node change its snapshots.
     fn change(&self, watch: &Watch, change: SnapshotChange) -> Result<(), SnapshotError> {
-        let (runtime, watch) = (self.runtime.clone(), watch.clone());
-        let asked = on_thread(move || {
-            let changing =
-                async { tokio::time::timeout(MARK_TIME, watch.change_snapshots(change)).await };
-            runtime.block_on(changing).unwrap_or(Err(SnapshotError::Closed))
+        let watch = watch.clone();
+        let asked = wait_on(&self.runtime, async move {
+            tokio::time::timeout(MARK_TIME, watch.change_snapshots(change)).await
         });
-        asked.unwrap_or(Err(SnapshotError::Closed))
+        match asked {
+            Ok(Ok(changed)) => changed,
+            Ok(Err(_)) | Err(_) => Err(SnapshotError::Closed),
+        }
     }
 
     /// Replaces the superblock of a volume that this node does not serve, on the condition that

@@ -8,6 +8,7 @@
 //! goes but by a command that gives its data up.
 //! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
+use super::ask::STOPPED;
 use super::files::{Present, present, remove_files};
 use super::{CloudHomes, exchanged, gone, older_copy, url_of};
 use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
@@ -332,6 +333,9 @@ fn refusal(error: String, cause: &RemovalError) -> Report {
         RemovalError::Damaged => (ReportKind::Corrupt, "`layby restore` says more of it"),
         RemovalError::Store(fault) if fault.kind == FaultKind::Denied => {
             (ReportKind::Denied, "look at the credentials and the key")
+        }
+        RemovalError::Store(fault) if fault.kind == FaultKind::Closed => {
+            (ReportKind::Unreachable, STOPPED)
         }
         _ => (ReportKind::Unreachable, "look at the link; `layby volume list --deleted` says more"),
     };
