@@ -17,7 +17,7 @@ use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, LocalDirs, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
 use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
-use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
+use crate::control::{Absence, Control, NodeFacts, PathFacts, ShardPort, View};
 use crate::degraded::{Levels, begin_intents, open_levels};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
@@ -283,10 +283,8 @@ impl Node {
         notes.extend(sockets.exposure(&config, &view).into_iter().chain(few_files));
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);
-        let dir = config.dir.clone();
-        let (refusals, placement) = (Arc::default(), crate::cloud::placement_note(&config));
-        let facts =
-            NodeFacts { dir, config, reports, uris, homes, intents, lost, placement, refusals };
+        let (dir, refusals, paths) = (config.dir.clone(), Arc::default(), looked_at(&config).await);
+        let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost, paths, refusals };
         let control = Arc::new(Control::new(facts, ports, view));
         // It ends with the shards: what a stop lets end may be a first change.
         tokio::spawn(crate::control::attend_intents(Arc::clone(&control), wanted));
@@ -483,6 +481,13 @@ async fn opened_directory(dir: &Path) -> Result<DirectoryLock, Report> {
     let dir = dir.to_owned();
     let opening = tokio::task::spawn_blocking(move || open_directory(&dir));
     opening.await.expect("a folder's failure is a report, no panic")
+}
+
+/// What is at paths of the configuration, found on a thread that may wait.
+async fn looked_at(config: &Config) -> Arc<PathFacts> {
+    let config = config.clone();
+    let looking = tokio::task::spawn_blocking(move || Arc::new(PathFacts::of(&config)));
+    looking.await.expect("a path that does not answer is no panic")
 }
 
 /// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs

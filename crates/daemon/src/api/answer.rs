@@ -544,7 +544,7 @@ impl Reading {
         }
         let bases = self.control.facts().homes.watch(record).and_then(|watch| watch.said());
         let bases = bases.map(|said| said.bases).unwrap_or_default();
-        let placement = self.control.facts().placement.iter().cloned();
+        let placement = self.control.facts().paths.placement.iter().cloned();
         placement.chain(super::cloud::base_note(&bases)).collect()
     }
 

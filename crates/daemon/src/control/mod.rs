@@ -197,17 +197,34 @@ pub struct NodeFacts {
     pub intents: Intents,
     /// Levels that the node started without.
     pub lost: Vec<Lost>,
-    /// What the start found out of where journals and maps of volumes in stores lie.
-    pub placement: Option<String>,
+    /// What the start found at paths of the configuration.
+    pub paths: Arc<PathFacts>,
     /// Clients that were not let in.
     pub(crate) refusals: Arc<Refusals>,
+}
+
+/// What the start found at paths of the configuration.
+#[derive(Debug)]
+pub struct PathFacts {
+    /// A line where journals and maps of volumes in stores lie badly.
+    pub placement: Option<String>,
+    /// Files and folders that no volume may be.
+    pub(crate) kept: KeptFiles,
+}
+
+impl PathFacts {
+    /// Looks at the paths, so on a thread that may wait: each folder that hangs costs the time of a
+    /// look.
+    #[must_use]
+    pub fn of(config: &Config) -> PathFacts {
+        let placement = crate::cloud::placement_note(config);
+        PathFacts { placement, kept: KeptFiles::of(config) }
+    }
 }
 
 /// The running node.
 pub struct Control {
     facts: NodeFacts,
-    /// Files and folders that no volume may be.
-    kept: Arc<KeptFiles>,
     shards: Vec<Box<dyn ShardPort>>,
     view: RwLock<Arc<View>>,
     /// What sizing knows after its last period.
@@ -238,8 +255,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes over shards that are running already with what `view` says; looks at paths of the
-    /// configuration, within a time.
+    /// Takes over shards that are running already with what `view` says.
     #[must_use]
     pub fn new(facts: NodeFacts, shards: Vec<Box<dyn ShardPort>>, view: View) -> Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
@@ -251,10 +267,8 @@ impl Control {
         let (healths, turns) = (RwLock::default(), wide::Turns::default());
         let deletions = deletion::Deletions::default();
         let totals = std::sync::Mutex::default();
-        let kept = Arc::new(KeptFiles::of(&facts.config));
         let control = Control {
             facts,
-            kept,
             shards,
             view,
             sizing,

@@ -44,10 +44,10 @@ impl Control {
         authority: Authority,
         error: &str,
     ) -> Result<(), Report> {
-        let (config, kept) = (self.facts.config.clone(), Arc::clone(&self.kept));
+        let (config, paths) = (self.facts.config.clone(), Arc::clone(&self.facts.paths));
         let (request, error) = (request.clone(), error.to_owned());
         // Each path has a time of its own: that one hangs is no refusal of the others.
-        let check = move || allowed((&config, &kept), &request, authority, &error);
+        let check = move || allowed((&config, &paths.kept), &request, authority, &error);
         let checking = tokio::task::spawn_blocking(check);
         checking.await.unwrap_or_else(|ended| Err(broke_off(ended)))
     }
@@ -134,7 +134,7 @@ mod tests {
             request.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
             let request = serde_json::from_value(request).expect("a request");
             let control = &node.control;
-            let node = (&control.facts.config, &*control.kept);
+            let node = (&control.facts.config, &control.facts.paths.kept);
             allowed(node, &request, authority, "cannot create").is_ok()
         };
         let (inside, outside) = (root.join("x"), outer.path().join("x"));
@@ -267,7 +267,7 @@ mod tests {
             let is_allowed = |path: String| {
                 let request = json!({"name": "a", "size": "1MiB", "path": path});
                 let request = serde_json::from_value(request).expect("a request");
-                let config = (&node.control.facts.config, &*node.control.kept);
+                let config = (&node.control.facts.config, &node.control.facts.paths.kept);
                 allowed(config, &request, Authority::Owner, "cannot create")
             };
             let refused = is_allowed(secret.display().to_string()).expect_err("it is a secret");

@@ -342,7 +342,7 @@ impl MockNode {
         std::fs::create_dir_all(dir.path().join("volumes")).expect("a writable directory");
         let found = Catalog::load(dir.path()).expect("a good catalog");
         let homes = Homes::new(dir.path(), remote);
-        let Prepared { view, .. } = prepare(&config, found, &homes).expect("a good node");
+        let Prepared { mut view, .. } = prepare(&config, found, &homes).expect("a good node");
         let shards = vec![MockShard::default(), MockShard::default()];
         for (name, record) in &view.catalog.volumes {
             let plans = view.volume_plans(&homes, name, record).expect("files need nothing");
@@ -351,7 +351,6 @@ impl MockNode {
                 assert!(shard.state().volumes.insert(plan.spec.id.0, plan).is_none(), "{name}");
             }
         }
-        let mut view = view;
         view.catalog.volumes.values_mut().for_each(|record| record.phase = VolumePhase::Ready);
         view.catalog.is_started = true;
         view.catalog.save(dir.path()).expect("a writable directory");
@@ -361,13 +360,13 @@ impl MockNode {
         let intents = intents.expect("a writable directory");
         let facts = NodeFacts {
             dir: dir.path().into(),
+            paths: Arc::new(PathFacts::of(&config)),
             config,
             reports: vec![StartReport::default(); 2],
             uris: vec!["nbd+unix:///?socket=layby.sock".into()],
             homes,
             intents,
             lost: Vec::new(),
-            placement: None,
             refusals: Arc::default(),
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));

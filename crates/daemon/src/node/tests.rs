@@ -1,7 +1,7 @@
 //! Whole lives of a node over mock shards.
 
 use super::*;
-use crate::config::Overrides;
+use crate::config::{Overrides, VolumeRoots};
 use crate::control::tests::MockShard;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -273,4 +273,35 @@ async fn a_shortage_of_memory_is_said_once() {
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(log.contains(&said[0]), "it is said before the levels are made");
     node.run(async {}).await.expect("stops");
+}
+
+/// Goal: a folder that hangs at the start holds up no other work of the node, and is seen once it
+/// answers. Method: on a runtime of one thread, a configuration file that is a link in such a
+/// folder; a task ends the hang once the start looks there. Then the folder fails, and the link is
+/// known.
+#[tokio::test]
+async fn a_start_looks_beside_other_work() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let [far, file] = ["far", "file"].map(|name| dir.path().join(name));
+    let link = far.join("link");
+    std::fs::create_dir(&far).expect("a writable directory");
+    std::fs::write(&file, "").expect("a writable directory");
+    std::os::unix::fs::symlink(&file, &link).expect("a writable directory");
+    let config = Config { origin: Some(link.clone()), ..config(&dir, "") };
+    let hanging = crate::config::hanging::hang(&far);
+    let ending = tokio::spawn(async move {
+        while !hanging.is_reached() {
+            tokio::task::yield_now().await;
+        }
+    });
+    let node = Node::start(config, Arc::new(MockStarter::default())).await;
+    let node = node.expect("the folder answers in time");
+    ending.await.expect("it does not panic");
+    std::fs::rename(&far, dir.path().join("away")).expect("a writable directory");
+    std::os::unix::fs::symlink(&far, &far).expect("a writable directory");
+    let control = node.control();
+    let roots = VolumeRoots::of(&control.facts().config, &control.facts().paths.kept);
+    let own = roots.own(&file).expect("nothing hangs");
+    assert_eq!(own, Some(link.as_path()), "it was seen at the start");
+    node.run(async {}).await.expect("the shards stop");
 }
