@@ -3,13 +3,16 @@
 //! How: replaced checkpoints, dropped snapshots and what a sweep has found wait in one list. One
 //! request is in flight, for up to [`KEYS_MAX`] of them. Where two for many keys in a row fail,
 //! those of the second are removed one by one, as the store may have no removal of many objects, or
-//! deny that of a few of them. After a fault a request waits for its back-off, as others do; the
-//! next one is for keys that none has failed for, then for one of these, then for those that failed
-//! alone.
+//! deny that of a few of them. The next request that is done shows that the store is in reach: they
+//! are tried together once more, since it may have been an outage. Where that fails twice, they are
+//! removed one by one, and tried together once more only after one of them has failed.
+//! After a fault a request waits for its back-off, as others do; the next one is for keys that none
+//! has failed for, then for one of these, then for those that failed alone.
 //! Invariant: however long the store denies removals, one request is in flight or backs off, so
 //! that their number does not grow. A key that cannot be removed delays no other one by more than
 //! its back-off. What the list has no room for is left to the next session's sweep.
-//! Cost: memory for the keys; up to [`KEYS_MAX`] requests after two for many that have failed.
+//! Cost: memory for the keys; up to [`KEYS_MAX`] requests after four for many that have failed, and
+//! two more for each key that is denied.
 //! Not for: segments, which the map has until the store has removed them; see `commit`.
 
 use super::{Flight, Volume};
@@ -36,8 +39,11 @@ pub(super) struct Gone {
     is_under_way: bool,
     /// The last request is for many keys.
     is_many: bool,
-    /// The last request for many keys that has ended failed.
+    /// The last request for many keys that has ended failed, and they were not tried again since.
     has_many_failed: bool,
+    /// The last keys that were to get a request each were tried together again, and no removal of
+    /// one key has failed since.
+    is_retried: bool,
     /// The last removal of a segment failed.
     is_failing: bool,
 }
@@ -83,7 +89,16 @@ impl Gone {
 
     /// The last request was done.
     fn on_done(&mut self) {
-        self.has_many_failed &= !self.is_many;
+        if self.is_many {
+            self.has_many_failed = false;
+            self.is_retried &= !self.singles.is_empty();
+        }
+        if !self.is_retried {
+            // What failed may have been the store as a whole, for a time.
+            self.has_many_failed = false;
+            self.is_retried = !self.singles.is_empty();
+            self.waiting.extend(self.singles.drain(..));
+        }
     }
 
     /// The request that follows one that has failed, whose keys have their room in the list.
@@ -92,6 +107,7 @@ impl Gone {
         self.has_many_failed |= self.is_many;
         match failed {
             Request::Delete { key } => {
+                self.is_retried = false;
                 self.is_from_end = !self.is_from_end;
                 self.failed.push_back(key);
             }
@@ -251,6 +267,68 @@ mod tests {
             assert!(is_whole(&next), "{next:?}");
             next = gone.again(next);
             assert!(is_whole(&next), "{next:?} after {denials} removals of one key that failed");
+        }
+    }
+
+    /// What requests end with, in a row: the store fails as a whole, and then performs all.
+    fn outage(gone: &mut Gone, failures: u64) -> Option<Request> {
+        let mut next = gone.take();
+        for _ in 0..failures {
+            next = Some(gone.again(next.expect("nothing has gone")));
+        }
+        next
+    }
+
+    /// Goal: once an outage has ended, removals of many are back with the first success, however
+    /// long it was. Method: outages of seeded lengths over keys of up to four requests, with more
+    /// keys that come meanwhile; requests until all have gone are counted.
+    #[test]
+    fn an_outage_ends_with_its_first_success() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let count = 2 + rng.below(4 * KEYS_MAX as u64) as usize;
+            let mut gone = Gone::default();
+            gone.push((0..count).map(|key| format!("{key:08}")));
+            let failures = rng.below(12);
+            let mut next = outage(&mut gone, failures);
+            gone.push((0..rng.below(3)).map(|key| format!("late {key}")));
+            let (mut requests, mut removed) = (0, 0);
+            while let Some(request) = next {
+                requests += 1;
+                removed += match request {
+                    Request::DeleteMany { keys } => keys.len(),
+                    _ => 1,
+                };
+                gone.on_done();
+                next = gone.take();
+            }
+            let least = count.div_ceil(KEYS_MAX);
+            assert!(removed >= count, "seed {seed}: {removed} of {count}");
+            let words = format!("seed {seed}: {requests} requests for {removed} keys");
+            assert!(requests <= least + 5, "{words} after {failures} failures");
+        }
+    }
+
+    /// Goal: an outage of long ago does not make a fault that passes cost a request per key.
+    /// Method: an outage, then removals of one key that are done; then keys for one request of
+    /// many, which fails once.
+    #[test]
+    fn an_outage_of_long_ago_is_forgotten() {
+        for failures in 2..12 {
+            let mut gone = Gone::default();
+            gone.push(["a", "b"].map(str::to_owned));
+            let mut next = outage(&mut gone, failures);
+            while next.is_some() {
+                gone.on_done();
+                next = gone.take();
+            }
+            gone.push(["c".to_owned()]);
+            assert!(matches!(gone.take(), Some(Request::Delete { .. })));
+            gone.on_done();
+            gone.push((0..KEYS_MAX).map(|key| format!("{key:08}")));
+            let failed = gone.take().expect("there are keys");
+            let next = gone.again(failed);
+            assert!(matches!(next, Request::DeleteMany { .. }), "{next:?} after {failures}");
         }
     }
 }
