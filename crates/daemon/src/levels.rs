@@ -161,18 +161,35 @@ fn prepare_all(
 /// Refuses memory levels that there is no memory for, before anything is made.
 ///
 /// # Errors
-/// A report of kind [`ReportKind::Full`].
+/// A report of kind [`ReportKind::Full`] where they are more than a limit allows, and of kind
+/// [`ReportKind::Failure`] where the system does not give them now: it may later.
 pub fn check_memory(view: &View, is_new: bool) -> Result<(), Report> {
-    check_memory_within(view, is_new, crate::memory::bound(is_new))
+    let (bound, free) = (crate::memory::bound(is_new), crate::memory::address_room());
+    check_memory_within(view, is_new, (bound, free), is_given)
 }
 
-/// The same where the system lets the process have so much memory, if it says.
-fn check_memory_within(view: &View, is_new: bool, bound: Option<u64>) -> Result<(), Report> {
+/// Whether the system gives so much memory at once.
+fn is_given(bytes: u64) -> bool {
+    let mut trial: Vec<u8> = Vec::new();
+    let given = usize::try_from(bytes).is_ok_and(|bytes| trial.try_reserve_exact(bytes).is_ok());
+    // It must really be asked for, although nobody uses it.
+    drop(std::hint::black_box(trial));
+    given
+}
+
+/// The same where the system lets the process have so much memory, and so much more of its address
+/// space, if it says; `is_given` tries it.
+fn check_memory_within(
+    view: &View,
+    is_new: bool,
+    (bound, free): (Option<u64>, Option<u64>),
+    is_given: impl Fn(u64) -> bool,
+) -> Result<(), Report> {
     let levels = view.layout.levels.iter().filter(|level| level.kind == Kind::Memory);
     let names: Vec<String> = levels.clone().map(|level| format!("`{}`", level.name)).collect();
     let bytes = levels.map(|level| level.size).fold(0, u64::saturating_add);
-    let refused = |cause: String, hint: &str| {
-        Report::new(ReportKind::Full, format!("cannot have memory level {}", names.join(", ")))
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, format!("cannot have memory level {}", names.join(", ")))
             .cause(cause)
             .state("nothing was started or changed")
             .hint(hint)
@@ -182,6 +199,7 @@ fn check_memory_within(view: &View, is_new: bool, bound: Option<u64>) -> Result<
         let (bytes, bound) = (Size(bytes), Size(bound));
         let cause = format!("{bytes} is more than the {bound} that this process may have");
         return Err(refused(
+            ReportKind::Full,
             cause,
             match is_new {
                 true => {
@@ -195,24 +213,28 @@ fn check_memory_within(view: &View, is_new: bool, bound: Option<u64>) -> Result<
             },
         ));
     }
-    let mut trial: Vec<u8> = Vec::new();
-    let given = usize::try_from(bytes).is_ok_and(|bytes| trial.try_reserve_exact(bytes).is_ok());
-    // It must really be asked for, although nobody uses it.
-    drop(std::hint::black_box(trial));
-    if given {
+    if is_given(bytes) {
         return Ok(());
     }
     let cause = format!("the system does not give {} of memory", Size(bytes));
-    Err(refused(
-        cause,
-        match is_new {
-            true => "write a smaller `size` of that `[[level]]`",
+    if free.is_some_and(|free| bytes > free) {
+        let hint = match is_new {
+            true => {
+                "write a smaller `size` of that `[[level]]`, or raise the limit of the process \
+                 (`ulimit -v`)"
+            }
             false => {
                 "give the machine, or the process (`ulimit -v`), as much memory as before; a node \
-             keeps its levels for life"
+                 keeps its levels for life"
             }
-        },
-    ))
+        };
+        return Err(refused(ReportKind::Full, cause, hint));
+    }
+    // No limit says so: other programs may have it, and give it back.
+    let cause = format!("{cause} now, although no limit forbids it");
+    let hint = "start it again; where that does not help, end other programs, or look at \
+                `vm.overcommit_memory`";
+    Err(refused(ReportKind::Failure, cause, hint))
 }
 
 fn in_use(dir: &Path) -> Report {
@@ -472,13 +494,41 @@ mod tests {
         view.layout.levels.insert(0, memory);
         for (is_new, hint) in [(true, "smaller `size`"), (false, "for life")] {
             for bound in [None, Some(64 << 20)] {
-                check_memory_within(&view, is_new, bound).expect("it fits");
+                check_memory_within(&view, is_new, (bound, bound), is_given).expect("it fits");
             }
-            let bound = Some((64 << 20) - 1);
-            let report = check_memory_within(&view, is_new, bound).expect_err("a byte short");
+            let bounds = (Some((64 << 20) - 1), None);
+            let short = check_memory_within(&view, is_new, bounds, |_| true);
+            let report = short.expect_err("a byte short");
             assert_eq!(report.kind, ReportKind::Full);
             assert!(report.cause.contains("64MiB is more than"), "{report}");
             assert!(report.hint.contains(hint), "{report}");
+        }
+    }
+
+    /// Goal: memory that the system does not give now, within all limits, is no lack of room for
+    /// good: the unit starts the node again. Method: a trial that fails, at a first and a later
+    /// start, without limits, at them, and a byte beyond that of the process.
+    #[test]
+    fn memory_that_is_not_given_now_may_be_later() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let (mut view, _) = view(dir.path(), "");
+        let mut memory = view.layout.levels[0].clone();
+        (memory.kind, memory.path, memory.size) = (Kind::Memory, None, 64 << 20);
+        view.layout.levels.insert(0, memory);
+        let refused = |is_new, bounds| {
+            let asked = check_memory_within(&view, is_new, bounds, |_| false);
+            asked.expect_err("it is not given")
+        };
+        for is_new in [true, false] {
+            for bounds in [(None, None), (Some(64 << 20), Some(64 << 20))] {
+                let report = refused(is_new, bounds);
+                assert_eq!((report.kind, report.kind.exit_code()), (ReportKind::Failure, 1));
+                assert!(report.cause.contains("does not give 64MiB"), "{report}");
+                assert!(report.hint.contains("start it again"), "{report}");
+            }
+            let report = refused(is_new, (None, Some((64 << 20) - 1)));
+            assert_eq!(report.kind, ReportKind::Full, "{report}");
+            assert!(report.hint.contains("ulimit -v"), "{report}");
         }
     }
 

@@ -10,6 +10,7 @@
 use crate::config::{Config, Kind, Size};
 use layby_engine::ClientMemory;
 use layby_types::format_bytes;
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -102,6 +103,20 @@ pub(crate) fn bound(is_new: bool) -> Option<u64> {
     let swap = limits.chain([swap]).min().expect("the machine's is one");
     let granted = if is_new { granted() } else { group_limit() };
     granted.map(|granted| granted.saturating_add(swap))
+}
+
+/// Bytes that the limits of the process leave of its address space, where it has any: memory that
+/// is not given then will not be given to it later.
+pub(crate) fn address_room() -> Option<u64> {
+    /// In the kernel's file: all of the address space, and what is the process's own to write.
+    const PLACES: [(Resource, usize); 2] = [(Resource::As, 0), (Resource::Data, 5)];
+    let statm = text(Path::new("/proc/self/statm")).unwrap_or_default();
+    let rooms = PLACES.into_iter().filter_map(|(limit, place)| {
+        let limit = getrlimit(limit).current?;
+        let pages: u64 = statm.split_whitespace().nth(place)?.parse().ok()?;
+        Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
+    });
+    rooms.min()
 }
 
 fn text(path: &Path) -> Option<String> {
