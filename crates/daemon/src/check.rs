@@ -9,6 +9,7 @@
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{exchanged_with, is_store, local_finding, older_copy, store_finding};
 use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
+use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::part_bytes;
@@ -193,7 +194,7 @@ fn no_node(dir: &Path) -> Report {
 /// What may not be read is neither sound nor damaged.
 fn refuse_unreadable(targets: &[(Name, u8, CheckTarget)]) -> Result<(), Report> {
     for (level, _, target) in targets {
-        let denied = std::fs::File::open(&target.path).err();
+        let denied = disk_file::open_to_read(&target.path).err();
         let denied = denied.filter(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied);
         if let Some(cause) = denied {
             return Err(Report::from_io(format!("cannot check level `{level}`"), &cause)
@@ -236,7 +237,8 @@ fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
 fn add_cut_levels(dir: &Path, catalog: &Catalog, stores: &mut [StoreAnswer]) {
     for level in &catalog.levels {
         let Some(path) = level.path.as_ref().map(|path| dir.join(path)) else { continue };
-        let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+        let length =
+            disk_file::open_to_read(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
         let Some(length) = length.ok().filter(|length| *length < level.size.0) else { continue };
         if let Some(store) = stores.iter_mut().rfind(|store| store.level == level.name) {
             store.problems.push(format!(

@@ -80,6 +80,7 @@ impl From<&std::io::Error> for ReportKind {
     fn from(error: &std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
         match error.kind() {
+            _ if crate::disk_file::is_no_disk(error) => ReportKind::Invalid,
             Io::PermissionDenied | Io::ReadOnlyFilesystem => ReportKind::Denied,
             Io::AddrInUse => ReportKind::InUse,
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ReportKind::Full,

@@ -14,6 +14,7 @@ pub use removing::KeptData;
 use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
+use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::names::Names;
 use layby_cloud::Watch;
@@ -473,7 +474,8 @@ impl Homes {
         if std::fs::metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Some(format!("`{}` is a directory", path.display()));
         }
-        let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+        let length =
+            disk_file::open_to_read(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
         match length {
             Ok(length) if length < record.length => Some(format!(
                 "`{}` has {length} bytes, the volume {}",

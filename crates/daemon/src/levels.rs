@@ -16,6 +16,7 @@ mod contents;
 use crate::catalog::NodeId;
 use crate::config::{Format, Kind, LevelConfig, Name, Preallocation, Size};
 use crate::control::View;
+use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -62,7 +63,7 @@ pub fn lost(view: &View) -> Vec<Lost> {
 
 /// Why there is no level at `path`; none where there is one, or something that must be looked at.
 fn loss_of(path: &Path, bases: &[u64]) -> Option<String> {
-    let file = match File::options().read(true).write(true).open(path) {
+    let file = match disk_file::open(path, File::options().read(true).write(true)) {
         Ok(file) => file,
         Err(cause) if cause.kind() == Io::NotFound => {
             return Some(format!("`{}` does not exist", path.display()));
@@ -112,7 +113,7 @@ impl Made {
             let given = match before {
                 None => std::fs::remove_file(&path),
                 Some(length) => {
-                    let file = File::options().write(true).open(&path);
+                    let file = disk_file::open(&path, File::options().write(true));
                     file.and_then(|file| file.set_len(length))
                 }
             };
@@ -256,7 +257,7 @@ fn refuse_foreign(
     node: NodeId,
 ) -> Result<(), Report> {
     let unread = |cause: std::io::Error| refused(level, path, &cause);
-    let mut file = match File::open(path) {
+    let mut file = match disk_file::open_to_read(path) {
         Ok(file) => file,
         Err(cause) if cause.kind() == Io::NotFound => return Ok(()),
         Err(cause) => return Err(unread(cause)),
@@ -286,7 +287,7 @@ fn refuse_foreign(
 }
 
 fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
-    match File::options().read(true).write(true).open(path) {
+    match disk_file::open(path, File::options().read(true).write(true)) {
         Ok(mut file) => file.seek(SeekFrom::End(0)).map(Some),
         Err(cause) if cause.kind() == Io::NotFound => Ok(None),
         Err(cause) => Err(cause),
@@ -326,8 +327,9 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<Room> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent)?;
-    let options = File::options().read(true).write(true).create(true).truncate(false).open(path);
-    let file = options?;
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = disk_file::open(path, &mut options)?;
     if file.metadata()?.len() == 0 {
         layby_engine::io::overwrite_in_place(&file);
     }
@@ -350,7 +352,7 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<Room> {
 /// After `time` the rest is left to those.
 #[expect(clippy::disallowed_methods, reason = "a start is to last no longer, in real time")]
 fn fill(path: &Path, range: Range<u64>, time: Duration) -> std::io::Result<()> {
-    let (file, began) = (File::options().write(true).open(path)?, Instant::now());
+    let (file, began) = (disk_file::open(path, File::options().write(true))?, Instant::now());
     let zeros = vec![0; FILL_PIECE_BYTES];
     let mut at = range.start;
     while at < range.end && began.elapsed() < time {
@@ -370,7 +372,7 @@ fn own_room(level: &LevelConfig, path: &Path) -> Result<(), Report> {
     if level.kind != Kind::Nvm || !path.is_file() {
         return Ok(());
     }
-    let file = File::options().read(true).write(true).open(path);
+    let file = disk_file::open(path, File::options().read(true).write(true));
     let file = file.map_err(|cause| refused(level, path, &cause))?;
     layby_engine::io::own_room(&file, level.size).map_err(|cause| {
         let error = format!("cannot give `{}` of level `{}` its room", path.display(), level.name);

@@ -25,6 +25,7 @@ pub mod config;
 pub mod control;
 mod degraded;
 mod descriptors;
+mod disk_file;
 pub mod error;
 mod exposure;
 mod floods;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Which structures to expect.
@@ -212,8 +212,15 @@ fn check_target(target: &CheckTarget, full: bool) -> StoreReport {
     }
 }
 
+/// Opens a file or block device; a pipe is not waited for, and no character device is opened.
 fn open(path: &Path) -> io::Result<File> {
-    File::open(path)
+    let found = std::fs::metadata(path)?.file_type();
+    if !found.is_file() && !found.is_block_device() {
+        let cause = "it is neither a file nor a block device";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
+    }
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path)
 }
 
 /// Looks at one store in `source`.

@@ -51,6 +51,7 @@ mod machine;
 mod metrics;
 mod missing;
 mod new_files;
+mod no_disks;
 mod nvm_device;
 mod older;
 mod outage;

@@ -13,6 +13,7 @@ use super::{Control, View, VolumeCreate};
 use crate::catalog::DeletedRecord;
 use crate::cloud::is_store;
 use crate::config::{FileIdentity, Name, Size, VolumeConfig};
+use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::threads;
 use layby_cloud::{NoAnswer, look_at};
@@ -189,11 +190,7 @@ fn found(path: &Path) -> std::io::Result<Option<Existing>> {
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(cause),
     };
-    // To open a pipe would wait for its other end, and a directory has no bytes to serve.
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err(std::io::Error::other("it is neither a file nor a block device"));
-    }
-    let length = std::fs::File::open(path)?.seek(SeekFrom::End(0))?;
+    let length = disk_file::open_to_read(path)?.seek(SeekFrom::End(0))?;
     Ok(Some(Existing { length, is_device: kind.is_block_device() }))
 }
 

@@ -11,6 +11,7 @@ use super::Homes;
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::shards::{HOME_IN_USE, open_kind};
 use layby_engine::io::{OpenError, OpenMode, open_disk};
@@ -63,7 +64,8 @@ impl Homes {
         }
         let path = self.path(record);
         let (was, wanted) = (format_bytes(old), format_bytes(record.length));
-        let grown = std::fs::OpenOptions::new().write(true).open(&path).and_then(|mut file| {
+        let opened = disk_file::open(&path, File::options().write(true));
+        let grown = opened.and_then(|mut file| {
             let length = file.seek(SeekFrom::End(0))?;
             match file.metadata()?.is_file() {
                 _ if length >= record.length => Ok(()),
@@ -143,7 +145,7 @@ impl Homes {
 /// Whether a file has no byte of data. Where a file system knows no holes, only an empty one has
 /// none.
 fn is_blank(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = disk_file::open_to_read(path) else { return false };
     let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0));
     data == Err(rustix::io::Errno::NXIO)
 }
@@ -158,7 +160,7 @@ fn kind_of(cause: &std::io::Error) -> ReportKind {
 fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
     // Held open for its lock: nobody else uses it meanwhile.
     let disk = open_disk(path, OpenMode::default()).map_err(|error| refused(&error))?;
-    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let file = disk_file::open(path, File::options().write(true));
     let longer = file.and_then(|file| file.set_len(length).and_then(|()| file.sync_all()));
     drop(disk);
     let place = path.display();

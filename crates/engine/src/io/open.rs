@@ -103,6 +103,8 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// What is attempted with a pipe, a socket, a directory or a character device.
+const NO_DISK: &str = "use as a disk (it is neither a file nor a block device)";
 /// What the kernel calls a FUSE file system.
 const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
@@ -119,7 +121,7 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     };
     let block_device = found == Some(FileType::BlockDevice);
     if !matches!(found, None | Some(FileType::RegularFile | FileType::BlockDevice)) {
-        return Err(failed("use as a disk", Errno::INVAL));
+        return Err(failed(NO_DISK, Errno::INVAL));
     }
     let wanted = mode;
     let (buffered, mode) = open_locked(path, found.is_none(), block_device, wanted)?;
