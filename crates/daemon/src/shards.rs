@@ -71,6 +71,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         path: part.level.path,
         base: part.base,
         length: part.length,
+        level_length: part.level.size,
         budget: part.budget,
         is_absent: part.is_absent,
         known: part.known,

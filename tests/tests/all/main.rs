@@ -66,6 +66,7 @@ mod room;
 mod sizing;
 mod snapshots;
 mod spellings;
+mod start_lines;
 mod store;
 mod stores;
 mod stuck;

@@ -38,6 +38,8 @@ pub struct LevelPart {
     pub base: u64,
     /// Bytes of the part.
     pub length: u64,
+    /// Bytes of the whole level, for reports.
+    pub level_length: u64,
     /// Its file or device is not to be had, or not to be touched: the level has no slots, and no
     /// class of the specification uses it.
     pub is_absent: bool,
@@ -472,7 +474,7 @@ fn open_level(
     kind: LevelKind,
     slots: u32,
 ) -> Result<(LevelPlan, String), StartError> {
-    let size = format_bytes(part.length);
+    let size = format_bytes(part.level_length);
     let Some(path) = part.path.as_ref().filter(|_| kind != LevelKind::Memory) else {
         let line = format!("{}: memory, {size}, clean copies only", part.name);
         return Ok((LevelPlan::Memory { slots }, line));

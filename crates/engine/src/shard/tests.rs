@@ -169,6 +169,7 @@ pub(super) fn plan(volumes: Vec<VolumePlan>, schedule: ScheduleLimits) -> ShardP
         path: None,
         base: 0,
         length: 64 * 4096,
+        level_length: 64 * 4096,
         is_absent: false,
         known: None,
         segments: Default::default(),

@@ -58,6 +58,7 @@ impl World<'_> {
             path: path.map(|disk| disk.name().into()),
             base: 0,
             length,
+            level_length: length,
             segments: shape.segments,
             wear: WearPlan::default(),
             budget: None,
