@@ -511,16 +511,16 @@ pub(crate) struct VolumeSetArguments {
 /// How fast a volume, or the volumes of a class together, may go: each flag replaces its own.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct LimitArguments {
-    /// Requests in a second at most; 0 is no limit
+    /// Requests in a second at most; in a change, 0 is no limit
     #[arg(long, value_name = "N")]
     pub(crate) iops_max: Option<u64>,
-    /// Requests that may come at once after calm; 0 is a tenth of a second's
+    /// Requests that may come at once after calm; in a change, 0 is a tenth of a second's
     #[arg(long, value_name = "N")]
     pub(crate) iops_burst: Option<u64>,
-    /// Bytes in a second at most, such as 100MiB/s or 80Mbit/s; 0 is no limit
+    /// Bytes in a second at most, such as 100MiB/s or 80Mbit/s; in a change, 0 is no limit
     #[arg(long, value_name = "RATE")]
     pub(crate) bandwidth_max: Option<Bandwidth>,
-    /// Bytes that may come at once after calm; 0 is a tenth of a second's
+    /// Bytes that may come at once after calm; in a change, 0 is a tenth of a second's
     #[arg(long, value_name = "SIZE")]
     pub(crate) bandwidth_burst: Option<Size>,
 }

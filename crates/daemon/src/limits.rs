@@ -83,7 +83,7 @@ impl View {
 mod tests {
     use crate::config::{LimitsConfig, Name};
     use crate::control::tests::MockNode;
-    use crate::control::{ClassPatch, DeleteData, VolumePatch};
+    use crate::control::{Authority, ClassPatch, DeleteData, VolumePatch};
     use layby_cache::throttle::{LimitPlan, Limits, Rate};
     use layby_types::{ClassId, VolumeId};
 
@@ -132,6 +132,29 @@ mod tests {
         let class = ClassPatch { limits: iops(0), ..ClassPatch::default() };
         node.control.class_set(&name("bulk"), class).await.expect("taken away");
         assert_eq!(node.shards[0].state().limits, LimitPlan::default());
+    }
+
+    /// Goal: a new volume or class with a limit of zero is refused, which in a change takes the
+    /// limit away. Method: each is asked for with it, and the volume then without.
+    #[tokio::test]
+    async fn what_is_new_has_no_limit_of_zero() {
+        let node = MockNode::new("");
+        let asked = |limits: &str| {
+            let text = format!("{{\"name\":\"new\",\"size\":\"1MiB\",\"limits\":{limits}}}");
+            let request = serde_json::from_str(&text).expect("a request");
+            node.control.volume_create(request, Authority::Owner)
+        };
+        for limits in ["{\"iops_max\":0}", "{\"bandwidth_max\":\"0B\"}"] {
+            let report = asked(limits).await.expect_err("it lets nothing through");
+            assert!(report.cause.contains("of 0 would let nothing through"), "{report}");
+            assert!(report.hint.contains("leave it out for no limit"), "{report}");
+        }
+        assert!(node.control.view().volumes().all(|(name, _)| name.as_str() != "new"));
+        let class = r#"{"name":"own","settings":{"rank":7,"limits":{"iops_max":0}}}"#;
+        let class = serde_json::from_str(class).expect("a request");
+        let report = node.control.class_create(class).await.expect_err("as above");
+        assert!(report.cause.contains("of 0 would let nothing through"), "{report}");
+        asked("{}").await.expect("it has no limit");
     }
 
     /// Goal: a limit that is out of bounds changes nothing. Method: too much, and a lone burst.

@@ -1,7 +1,8 @@
 //! How fast a volume or a class may go, as it is written.
 //!
 //! How: four optional numbers, the same in the file, the catalog and the control API; in a change
-//! each replaces its own, and zero takes it away.
+//! each replaces its own, and zero takes it away. Where there is nothing to take away, in the file
+//! and for a new volume, zero is refused: whoever writes it may mean that nothing may pass.
 //! Invariant: what has passed [`LimitsConfig::check`] can be turned into [`Limits`] for any number
 //! of shards.
 //! Cost: read at start and on a live change only.
@@ -76,12 +77,42 @@ impl LimitsConfig {
         }
     }
 
+    /// These limits with those of the file laid over them, zeros included, which [`Self::check`]
+    /// refuses.
+    #[must_use]
+    pub(crate) fn written(self, file: LimitsConfig) -> LimitsConfig {
+        LimitsConfig {
+            iops_max: file.iops_max.or(self.iops_max),
+            iops_burst: file.iops_burst.or(self.iops_burst),
+            bandwidth_max: file.bandwidth_max.or(self.bandwidth_max),
+            bandwidth_burst: file.bandwidth_burst.or(self.bandwidth_burst),
+        }
+    }
+
+    /// The first limit of zero.
+    fn zero(&self) -> Option<&'static str> {
+        let limits = [
+            ("iops_max", self.iops_max),
+            ("iops_burst", self.iops_burst),
+            ("bandwidth_max", self.bandwidth_max.map(|rate| rate.0)),
+            ("bandwidth_burst", self.bandwidth_burst.map(|size| size.0)),
+        ];
+        limits.into_iter().find(|(_, value)| *value == Some(0)).map(|(key, _)| key)
+    }
+
     pub(crate) fn check(&self, place: &Place) -> Result<(), Problem> {
         let problem =
             |cause: String, hint: &str| Err(Problem::new(place.clone(), "limits", cause, hint));
         let outside = |value: Option<u64>, least: u64, most: u64| {
             value.filter(|value| !(least..=most).contains(value))
         };
+        if let Some(key) = self.zero() {
+            let hint = match key.ends_with("_max") {
+                true => "leave it out for no limit",
+                false => "leave it out for a tenth of a second's",
+            };
+            return problem(format!("{key} of 0 would let nothing through"), hint);
+        }
         let rate = self.bandwidth_max.map(|rate| rate.0);
         let burst = self.bandwidth_burst.map(|size| size.0);
         for (key, value, most) in
@@ -145,6 +176,7 @@ const fn burst_default(max: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Overrides};
 
     fn place() -> Place {
         Place::Volume("v".parse().expect("a name"))
@@ -171,6 +203,28 @@ mod tests {
         assert!(
             limits.changed(LimitsConfig { bandwidth_max: Some(Bandwidth(0)), ..none }).is_none()
         );
+    }
+
+    /// Goal: a limit of zero is refused where there is none to take away, with a hint that says how
+    /// to have none. Method: each of them zero, in a volume and in classes of the file.
+    #[test]
+    fn a_limit_of_zero_is_refused() {
+        for (limit, hint) in [
+            ("iops_max = 0", "no limit"),
+            ("bandwidth_max = \"0B\"", "no limit"),
+            ("iops_max = 5, iops_burst = 0", "tenth"),
+            ("bandwidth_max = \"1MiB\", bandwidth_burst = \"0B\"", "tenth"),
+        ] {
+            for table in
+                ["[class.bulk]\n", "[class.own]\nrank = 7\n", "[volume.a]\nsize = \"1MiB\"\n"]
+            {
+                let text = format!("{table}limits = {{ {limit} }}\n");
+                let refused = Config::parse(None, &text, &Overrides::default());
+                let report = refused.expect_err("it lets nothing through").to_string();
+                assert!(report.contains("of 0 would let nothing through"), "{text}: {report}");
+                assert!(report.contains("leave it out") && report.contains(hint), "{report}");
+            }
+        }
     }
 
     /// Goal: bounds are kept, and a burst needs its limit. Method: one value beyond each.

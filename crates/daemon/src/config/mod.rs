@@ -471,7 +471,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         allow: table.allow,
         share: table.share,
         cap: table.cap,
-        limits: LimitsConfig::default().changed(table.limits),
+        limits: table.limits,
         discard: table.discard,
         discard_delay: table.discard_delay,
         discard_bandwidth: table.discard_bandwidth,
@@ -591,7 +591,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     }
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
-    class.limits = class.limits.changed(table.limits);
+    class.limits = class.limits.written(table.limits);
     class.uplink = class.uplink.changed(table.uplink);
 }
 

@@ -31,7 +31,10 @@ impl Control {
             return Err(refused(ReportKind::InUse, cause, "change it with `layby class set`"));
         }
         let mut class = class_template(&view.layout.levels);
+        let limits = settings.limits;
         lay_over(&mut class, settings);
+        // There is no limit that a zero could take away.
+        class.limits = class.limits.written(limits);
         let free = view.classes.iter().position(Option::is_none);
         let index = free.unwrap_or(view.classes.len());
         if index == CLASSES_MAX {

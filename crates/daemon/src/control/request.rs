@@ -120,7 +120,7 @@ impl VolumeCreate {
             allow: self.allow,
             share: self.share,
             cap: self.cap,
-            limits: LimitsConfig::default().changed(self.limits),
+            limits: self.limits,
             discard: self.discard,
             discard_delay: self.discard_delay,
             discard_bandwidth: self.discard_bandwidth,
