@@ -49,7 +49,7 @@ impl Layout {
     /// Cuts `levels` into parts and slots.
     ///
     /// # Errors
-    /// A [`Problem`] when a shard's part of a level would be too small.
+    /// A [`Problem`] when a shard's part of a level would be too small, or too large.
     pub fn new(
         levels: Vec<LevelConfig>,
         block_size: BlockSize,
@@ -63,7 +63,7 @@ impl Layout {
         for (index, level) in layout.levels.iter().enumerate() {
             let part = layout.part_bytes(index);
             let slots = slots_in(level, part, block_size).filter(|slots| *slots >= SLOTS_MIN);
-            let slots = slots.ok_or_else(|| part_too_small(index, level, part, &layout))?;
+            let slots = slots.ok_or_else(|| part_refused(index, level, part, &layout))?;
             layout.slots.push(slots);
         }
         Ok(layout)
@@ -295,28 +295,58 @@ pub fn part_bytes(level_bytes: u64, shards: u8, segment: Option<u64>) -> u64 {
     level_bytes / u64::from(shards) / alignment * alignment
 }
 
-fn part_too_small(index: usize, level: &LevelConfig, part: u64, layout: &Layout) -> Problem {
+/// Bytes of a shard's part of a level at most, in whole MiB: its blocks have numbers of 32 bits.
+#[must_use]
+pub fn part_bytes_max(block_size: BlockSize) -> u64 {
+    const STEP: u64 = 1 << 20;
+    u64::from(u32::MAX - 1) * u64::from(block_size.bytes()) / STEP * STEP
+}
+
+/// Why a shard's part of a level has no slots, or too few.
+fn part_refused(index: usize, level: &LevelConfig, part: u64, layout: &Layout) -> Problem {
+    let most = part_bytes_max(layout.block_size);
+    let segments = level
+        .segments
+        .bytes
+        .map_or_else(String::new, |bytes| format!(" in segments of {}", format_bytes(bytes)));
+    let (shards, block) = (u64::from(layout.shards), u64::from(layout.block_size.bytes()));
+    let given = format!(
+        "level `{}` of {} gives each of {shards} shards {}",
+        level.name,
+        format_bytes(level.size),
+        format_bytes(part),
+    );
+    let (cause, hint) = match part > most {
+        true => (
+            format!(
+                "{given}, too much for blocks of {}: a shard numbers {} of them at most",
+                format_bytes(block),
+                u32::MAX - 1
+            ),
+            format!(
+                "write at most {}, use more shards, or larger blocks (`block_size` of [node])",
+                format_bytes(most * shards)
+            ),
+        ),
+        false => (
+            format!("{given}, too little for blocks of {}{segments}", format_bytes(block)),
+            format!(
+                "write at least {}, or use fewer shards",
+                format_bytes(part_bytes_min(level, layout).saturating_mul(shards))
+            ),
+        ),
+    };
+    Problem::new(Place::Level(index), "size", cause, hint)
+}
+
+/// Bytes of a shard's part of a level that are enough, to a power of two.
+fn part_bytes_min(level: &LevelConfig, layout: &Layout) -> u64 {
     let fits = |bytes: &u64| {
         let slots = slots_in(level, *bytes, layout.block_size);
         slots.is_some_and(|slots| slots >= SLOTS_MIN)
     };
     let sizes = std::iter::successors(Some(PART_ALIGNMENT), |bytes| bytes.checked_mul(2));
-    let least = sizes.into_iter().find(fits).unwrap_or(u64::MAX);
-    let least = least.saturating_mul(u64::from(layout.shards));
-    let segments = level
-        .segments
-        .bytes
-        .map_or_else(String::new, |bytes| format!(" in segments of {}", format_bytes(bytes)));
-    let cause = format!(
-        "level `{}` of {} gives each of {} shards {}, too little for blocks of {}{segments}",
-        level.name,
-        format_bytes(level.size),
-        layout.shards,
-        format_bytes(part),
-        format_bytes(layout.block_size.bytes().into())
-    );
-    let hint = format!("write at least {}, or use fewer shards", format_bytes(least));
-    Problem::new(Place::Level(index), "size", cause, hint)
+    sizes.into_iter().find(fits).unwrap_or(u64::MAX)
 }
 
 /// Slots that a part of `bytes` has room for beside its metadata.
@@ -388,6 +418,34 @@ mod tests {
             assert_eq!(spec.classes[1].levels, 0b100);
             assert_eq!(spec.classes[2].shares[2].cap, spec.levels[2].slots / 2);
             assert_eq!(spec.write_level(ClassId(0)), Some(1));
+        }
+    }
+
+    /// Goal: a level that gives a shard more blocks than it can number is refused as too large,
+    /// with the largest size, which is accepted. Method: each kind of level at 16 TiB on one shard;
+    /// at the size that the hint names; on two shards, and with larger blocks; one too small.
+    #[test]
+    fn levels_that_are_too_large_say_so() {
+        let text = with_three_levels("");
+        let config = Config::parse(None, &text, &Overrides::default()).expect("a good text");
+        let cut = |kind: Kind, size: u64, block_size: BlockSize, shards: u8| {
+            let level = config.levels.iter().find(|level| level.kind == kind).expect("one of each");
+            let levels = vec![LevelConfig { size, ..level.clone() }];
+            Layout::new(levels, block_size, shards, (config.writeback, config.read_ahead))
+        };
+        for kind in [Kind::Memory, Kind::Nvm, Kind::Ssd] {
+            let problem = cut(kind, 16 << 40, BlockSize::DEFAULT, 1).expect_err("2^32 blocks");
+            assert!(problem.cause.contains("too much for blocks of 4KiB"), "{problem:?}");
+            let most = part_bytes_max(BlockSize::DEFAULT);
+            let named = format!("at most {}", format_bytes(most));
+            assert!(problem.hint.contains(&named), "{problem:?}");
+            assert!(problem.hint.contains("block_size"), "{problem:?}");
+            cut(kind, most, BlockSize::DEFAULT, 1).expect("as the hint says");
+            cut(kind, 16 << 40, BlockSize::DEFAULT, 2).expect("half of the blocks");
+            let large = BlockSize::new(8192).expect("a size of blocks");
+            cut(kind, 16 << 40, large, 1).expect("half of the blocks");
+            let problem = cut(kind, 64 << 10, BlockSize::DEFAULT, 7).expect_err("not 16 blocks");
+            assert!(problem.cause.contains("too little"), "{problem:?}");
         }
     }
 
