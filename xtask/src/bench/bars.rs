@@ -2,8 +2,9 @@
 //!
 //! How: a figure per round beside what is wanted of it; a bar is met where four rounds of five
 //! meet it ([`super::report::ROUNDS_MET`]), whatever the median is.
-//! Invariant: a round without a figure meets no bar, and its bar is not met. Not for: figures that
-//! nothing is wanted of in any entry; those are columns of a table.
+//! Invariant: a round without a figure meets no bar, and its bar is not met; neither does one whose
+//! figure is infinite, zero or below, which no rate, latency or ratio of them is. Not for: figures
+//! that nothing is wanted of in any entry; those are columns of a table.
 
 use super::report::Spread;
 use std::fmt::Write as _;
@@ -25,6 +26,11 @@ pub(crate) struct Bar {
     pub(crate) rounds: Vec<f64>,
 }
 
+/// Whether a measurement can have come to this: it is finite and positive.
+pub(crate) fn is_figure(figure: f64) -> bool {
+    figure.is_finite() && figure > 0.0
+}
+
 impl Bar {
     pub(crate) fn new(
         what: impl Into<String>,
@@ -40,9 +46,10 @@ impl Bar {
 
     /// Whether it is met; `None` where nothing is wanted.
     pub(crate) fn is_met(&self) -> Option<bool> {
+        let are_figures = self.rounds.iter().copied().all(is_figure);
         match self.wanted {
-            Wanted::AtLeast(bar) => Some(self.spread().reaches(bar)),
-            Wanted::AtMost(bar) => Some(self.spread().stays_within(bar)),
+            Wanted::AtLeast(bar) => Some(are_figures && self.spread().reaches(bar)),
+            Wanted::AtMost(bar) => Some(are_figures && self.spread().stays_within(bar)),
             Wanted::Nothing => None,
         }
     }
@@ -54,7 +61,7 @@ impl Bar {
             Wanted::AtMost(bar) => **figure <= bar,
             Wanted::Nothing => false,
         };
-        self.rounds.iter().filter(meets).count()
+        self.rounds.iter().filter(|figure| is_figure(**figure)).filter(meets).count()
     }
 
     fn row(&self) -> String {
@@ -125,6 +132,20 @@ mod tests {
         let unknown = bar(Wanted::AtLeast(2.0), &rounds);
         assert_eq!((unknown.is_met(), unknown.met()), (Some(false), 9));
         assert_eq!(bar(Wanted::AtMost(2.0), &[]).is_met(), Some(false));
+    }
+
+    /// Goal: a figure that no measurement comes to meets no bar, and its bar is not met. Method: an
+    /// infinite one, zero and one below in one round of ten, where the other nine would do.
+    #[test]
+    fn what_is_no_figure_meets_nothing() {
+        for figure in [f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0] {
+            for wanted in [Wanted::AtLeast(1.0), Wanted::AtMost(2.0)] {
+                let mut rounds = vec![1.5; 9];
+                rounds.push(figure);
+                let found = bar(wanted, &rounds);
+                assert_eq!((found.is_met(), found.met()), (Some(false), 9), "{figure}");
+            }
+        }
     }
 
     /// Goal: the heading counts bars alone, and a row has all of a bar. Method: one met, one
