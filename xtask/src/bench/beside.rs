@@ -1,9 +1,10 @@
 //! A client that is measured alone, and beside streams on the same server.
 //!
-//! How: the client runs alone, then the streams alone, then both; what the streams carried is
-//! counted only while the client is measured ([`super::overlap`]). A probe sleeps beside each run
-//! of the client; a round in which it overslept for longer than the p99 that was measured is
-//! marked, and counts all the same.
+//! How: the client runs alone, then the streams alone, then both, each after the same preparation,
+//! such as that a node has written back what it holds. What the streams carried is counted only
+//! while the client is measured ([`super::overlap`]). A probe sleeps beside each run of the client;
+//! a round in which it overslept for longer than the p99 that was measured is marked, and counts
+//! all the same.
 //! Invariant: no other server runs meanwhile, since some have work of their own for a while after
 //! their clients'. Cost: three loads. Not for: clients whose requests are to be logged.
 
@@ -27,6 +28,8 @@ pub(crate) struct Arm {
     pub(crate) uris: Vec<String>,
     /// Volumes before the node.
     pub(crate) servers: Vec<Server>,
+    /// The node's directory, where it is one.
+    pub(crate) node: Option<PathBuf>,
     #[expect(dead_code, reason = "held for its drop")]
     pub(crate) nvm: Option<MemoryFolder>,
 }
@@ -177,21 +180,25 @@ pub(crate) struct Beside {
     pub(crate) document: Value,
 }
 
-/// Runs a client alone, `streams` alone, and both. With `is_first` the probe comes before what is
-/// measured.
+/// Runs a client alone, `streams` alone, and both, each once `prepare` has ended. With `is_first`
+/// the probe comes before what is measured.
 pub(crate) fn measure(
     root: &Path,
+    prepare: impl Fn() -> Result<(), Failure>,
     client: impl Fn() -> Command,
     streams: &Streams<'_>,
     is_first: bool,
 ) -> Result<Beside, Failure> {
     let logs = streams.logs();
+    prepare()?;
     let probe = Probe::start(root, is_first);
     let alone = process::json(&mut client());
     let paused_alone = probe.end();
     let alone = alone?;
+    prepare()?;
     let bulk_alone = process::json(&mut streams.command(root))?;
     let log_alone = Log::take(&logs, &bulk_alone)?;
+    prepare()?;
     let running = Running::start(&mut streams.command(root))?;
     let probe = Probe::start(root, is_first);
     let loaded = process::json(&mut client());

@@ -59,20 +59,20 @@ pub(crate) fn arm(
     }
     let uris = servers.iter().map(|server| server.uri.clone()).collect();
     servers.push(node);
-    Ok((Arm { name: "layby", uris, servers, nvm: None }, defaults))
+    let node = Some(plan.work.join("node"));
+    Ok((Arm { name: "layby", uris, servers, node, nvm: None }, defaults))
 }
 
-/// Waits until the node has written back what it holds, and the kernel what other servers wrote.
+/// Waits until the node in a directory, where there is one, has written back what it holds, and the
+/// kernel what other servers wrote.
 /// Without that a client that is measured alone is measured beside what came before it, which
 /// makes a load beside it look harmless.
-pub(crate) fn settle(plan: &Plan<'_>, is_node: bool) -> Result<(), Failure> {
+pub(crate) fn settle(plan: &Plan<'_>, node: Option<&Path>) -> Result<(), Failure> {
     process::run(&mut process::command("sync", plan.work))?;
-    if !is_node {
-        return Ok(());
-    }
+    let Some(node) = node else { return Ok(()) };
     for _ in 0..LOOKS_MAX {
         let mut status = process::command(&plan.binary.to_string_lossy(), plan.work);
-        status.args(["status", "--json", "--dir"]).arg(plan.work.join("node"));
+        status.args(["status", "--json", "--dir"]).arg(node);
         if dirty_bytes(&process::json(&mut status)?)? == 0 {
             return Ok(());
         }

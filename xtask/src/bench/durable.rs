@@ -4,8 +4,8 @@
 //! acknowledged; the peer that makes the same promise is nbdkit's file with a sync per write (its
 //! filter `fua`, forced). Class normal with a flush after each write is a further row. Then the
 //! critical volume is read at random, alone and beside its own durable writes of as many in
-//! flight, over the same blocks, through a connection of their own. Before reads alone the node
-//! writes back what it holds.
+//! flight, over the same blocks, through a connection of their own. Before reads alone, writes
+//! alone and both, the node writes back what it holds, and all blocks are read once.
 //! Invariant: contenders of a load run one after the other in the same round, with the same seed,
 //! while the other server stands still. Cost: rounds × eleven measurements.
 //! Not for: flushes of many writes, which `write-durable` measures.
@@ -59,7 +59,7 @@ struct Reads {
     /// Microseconds, alone and beside writes.
     p99: [f64; 2],
     /// Durable writes per second beside them, over alone.
-    writes_kept: f64,
+    writes_ratio: f64,
     /// The machine's longest pause, in microseconds.
     paused: [f64; 2],
 }
@@ -88,7 +88,6 @@ pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured
         }
         arms[0].set_running(true)?;
         for depth in READ_DEPTHS {
-            defaults::settle(plan, true)?;
             let (document, seen) = read(plan, &arms[0], depth, arguments, round)?;
             raw.push(json!({
                 "reads_in_flight": depth, "round": round, "fio": document,
@@ -107,7 +106,13 @@ fn arms(plan: &Plan<'_>) -> Result<(Vec<Arm>, Defaults), Failure> {
     let file = plan.work.join("nbdkit.raw");
     servers::empty_file(&file, EXPORT_BYTES)?;
     let peer = servers::nbdkit_durable(plan.work, PEER, &file)?;
-    let peer = Arm { name: PEER, uris: vec![peer.uri.clone()], servers: vec![peer], nvm: None };
+    let peer = Arm {
+        name: PEER,
+        uris: vec![peer.uri.clone()],
+        servers: vec![peer],
+        node: None,
+        nvm: None,
+    };
     let arms = vec![layby, peer];
     for arm in &arms {
         arm.fill(plan.root, std::iter::repeat(EXPORT_BYTES))?;
@@ -159,11 +164,17 @@ fn read(
         seed: seed + WRITES_SEED,
         work: plan.work,
     };
+    // What durable writes left out of memory is read from the SSD level: reads find all blocks
+    // where the same pass over all of them has put them, alone and beside writes.
+    let prepare = || {
+        defaults::settle(plan, arm.node.as_deref())?;
+        fio::read_uri(plan.root, uri, &EXPORT_BYTES.to_string())
+    };
     let client = || fio::command(plan.root, uri, &load, seconds, seed);
-    let seen = beside::measure(plan.root, client, &writes, false)?;
+    let seen = beside::measure(plan.root, prepare, client, &writes, false)?;
     let p99 = [p99_of(&seen.alone)?, p99_of(&seen.loaded)?];
-    let writes_kept = seen.carried.loaded / seen.carried.alone;
-    let reads = Reads { depth, p99, writes_kept, paused: seen.paused };
+    let writes_ratio = seen.carried.loaded / seen.carried.alone;
+    let reads = Reads { depth, p99, writes_ratio, paused: seen.paused };
     process::say(&format!(
         "round {} of {}: reads at depth {depth}: p99 {:.0} us alone, {:.0} us beside writes",
         round + 1,
@@ -207,7 +218,7 @@ fn bars(samples: &[Sample], reads: &[Reads]) -> Vec<Bar> {
     bars.push(Bar::new(what, Wanted::Nothing, rounds.into_iter()));
     for depth in READ_DEPTHS {
         let what = format!("durable writes, QD{depth}, beside reads over alone");
-        bars.push(Bar::new(what, Wanted::Nothing, of(depth).map(|reads| reads.writes_kept)));
+        bars.push(Bar::new(what, Wanted::Nothing, of(depth).map(|reads| reads.writes_ratio)));
     }
     bars
 }
@@ -277,7 +288,7 @@ mod tests {
         let reads = |depth, beside| Reads {
             depth,
             p99: [100.0, beside],
-            writes_kept: 0.5,
+            writes_ratio: 0.5,
             paused: [0.0; 2],
         };
         let reads = [reads(1, 150.0), reads(4, 151.0), reads(1, 90.0), reads(4, 100.0)];

@@ -53,21 +53,21 @@ pub(crate) fn fill(root: &Path, server: &Server, size: &str) -> Result<(), Failu
 
 /// The same for an export by its address.
 pub(crate) fn fill_uri(root: &Path, uri: &str, size: &str) -> Result<(), Failure> {
-    for rw in ["--rw=write", "--rw=read"] {
-        let mut fio = process::command("fio", root);
-        fio.args([
-            "--name=fill",
-            "--ioengine=nbd",
-            "--bs=256k",
-            "--iodepth=8",
-            rw,
-            "--end_fsync=1",
-        ]);
-        fio.arg(format!("--uri={uri}")).arg(format!("--size={size}"));
-        fio.arg("--output-format=json");
-        process::output(&mut fio)?;
-    }
-    Ok(())
+    pass(root, uri, size, "--rw=write")?;
+    read_uri(root, uri, size)
+}
+
+/// Reads a whole export once, in order.
+pub(crate) fn read_uri(root: &Path, uri: &str, size: &str) -> Result<(), Failure> {
+    pass(root, uri, size, "--rw=read")
+}
+
+fn pass(root: &Path, uri: &str, size: &str, rw: &str) -> Result<(), Failure> {
+    let mut fio = process::command("fio", root);
+    fio.args(["--name=fill", "--ioengine=nbd", "--bs=256k", "--iodepth=8", rw, "--end_fsync=1"]);
+    fio.arg(format!("--uri={uri}")).arg(format!("--size={size}"));
+    fio.arg("--output-format=json");
+    process::output(&mut fio).map(drop)
 }
 
 /// One measurement, as fio prints it.

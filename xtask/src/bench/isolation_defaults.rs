@@ -78,7 +78,6 @@ pub(crate) fn measure(plan: &Plan<'_>, arguments: &Arguments) -> Result<Measured
         for index in beside::turns(arms.len(), round) {
             let arm = &arms[index];
             arm.set_running(true)?;
-            defaults::settle(plan, index == 0)?;
             let (document, outcome) = one(plan, arm, arguments, round)?;
             arm.set_running(false)?;
             let [reads, writes, kept] = outcome.figures();
@@ -118,7 +117,7 @@ fn arms(plan: &Plan<'_>) -> Result<(Vec<Arm>, Defaults), Failure> {
     let bulk = servers::nbdkit(plan.work, PEER, &["file", &dir])?;
     let uris = BULK.iter().map(|(name, _)| bulk.export(name));
     let uris = std::iter::once(critical.uri.clone()).chain(uris).collect();
-    let peer = Arm { name: PEER, uris, servers: vec![critical, bulk], nvm: None };
+    let peer = Arm { name: PEER, uris, servers: vec![critical, bulk], node: None, nvm: None };
     let arms = vec![layby, peer];
     for arm in &arms {
         arm.fill(plan.root, bytes())?;
@@ -147,7 +146,9 @@ fn one(
         seed,
         work: plan.work,
     };
-    let seen = beside::measure(plan.root, || critical.command(plan.root), &bulk, false)?;
+    let settle = || defaults::settle(plan, arm.node.as_deref());
+    let client = || critical.command(plan.root);
+    let seen = beside::measure(plan.root, settle, client, &bulk, false)?;
     let outcome = Outcome::of(&seen)?;
     Ok((seen.document, outcome))
 }

@@ -102,14 +102,14 @@ fn arms(plan: &Plan<'_>) -> Result<(Vec<Arm>, Defaults), Failure> {
     let dir = format!("dir={}", files("nbdkit-files")?.display());
     let nbdkit = servers::nbdkit(plan.work, "nbdkit file", &["file", &dir])?;
     let uris = VOLUMES.iter().map(|(name, _)| nbdkit.export(name)).collect();
-    let nbdkit = Arm { name: "nbdkit file", uris, servers: vec![nbdkit], nvm: None };
+    let nbdkit = Arm { name: "nbdkit file", uris, servers: vec![nbdkit], node: None, nvm: None };
     let folder = files("qemu-nbd-files")?;
     let serve = |(name, _)| {
         servers::qemu_nbd(&plan.work.join(format!("qemu-{name}")), "qemu-nbd", &folder.join(name))
     };
     let qemu = VOLUMES.into_iter().map(serve).collect::<Result<Vec<_>, _>>()?;
     let uris = qemu.iter().map(|server| server.uri.clone()).collect();
-    let qemu = Arm { name: "qemu-nbd", uris, servers: qemu, nvm: None };
+    let qemu = Arm { name: "qemu-nbd", uris, servers: qemu, node: None, nvm: None };
     let arms = vec![layby, nbdkit, qemu];
     for arm in &arms {
         arm.fill(plan.root, VOLUMES.into_iter().map(|(_, bytes)| bytes))?;
