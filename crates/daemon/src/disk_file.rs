@@ -27,7 +27,8 @@ impl std::error::Error for NoDisk {}
 
 /// Whether that was why something failed.
 pub(crate) fn is_no_disk(cause: &Error) -> bool {
-    cause.get_ref().is_some_and(|cause| cause.is::<NoDisk>())
+    let found = cause.get_ref().and_then(|cause| cause.downcast_ref::<NoDisk>());
+    found.is_some()
 }
 
 /// Opens a file or block device to be read.
