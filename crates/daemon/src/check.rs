@@ -1,7 +1,8 @@
 //! `layby check`: is what lies in a node's directory sound?
 //!
 //! How: under the node's lock, the catalog says which structures to expect where; the engine's
-//! checker reads them by its own means; volumes' backings are looked for.
+//! checker reads them by its own means; volumes' backings are looked for; the node's small files
+//! are read as a start reads them.
 //! Invariant: nothing is written but the lock's own file.
 //! Cost: headers and recent records; with `full` every live block is read, with `backing` all that
 //! object stores hold of the volumes.
@@ -22,6 +23,9 @@ use std::path::Path;
 
 #[cfg(test)]
 mod crashes;
+mod own_files;
+
+pub use own_files::FileFinding;
 
 /// The findings on one shard's part of a level.
 #[derive(Clone, Debug, Serialize)]
@@ -118,6 +122,8 @@ pub struct CheckAnswer {
     pub stores: Vec<StoreAnswer>,
     /// Every volume.
     pub backings: Vec<BackingFinding>,
+    /// The node's small files that are damaged.
+    pub files: Vec<FileFinding>,
 }
 
 impl CheckAnswer {
@@ -128,7 +134,8 @@ impl CheckAnswer {
             let problem = backing.problem.as_ref()?;
             Some(format!("volume `{}`: {problem}", backing.volume))
         });
-        stores.chain(backings)
+        let files = self.files.iter().map(FileFinding::problem);
+        stores.chain(backings).chain(files)
     }
 }
 
@@ -179,9 +186,11 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     {
         return Err(no_snapshot(dir, snapshot));
     }
+    let files = own_files::findings(dir);
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
-        && backings.iter().all(|backing| backing.problem.is_none());
-    Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings })
+        && backings.iter().all(|backing| backing.problem.is_none())
+        && files.is_empty();
+    Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings, files })
 }
 
 fn no_node(dir: &Path) -> Report {

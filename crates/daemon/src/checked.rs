@@ -2,13 +2,20 @@
 //!
 //! How: one JSON object with the format's name, its version, the content under a name of its own,
 //! and the CRC-32C of the content written compactly. Invariant: content that does not match its
-//! checksum is never returned.
+//! checksum is never returned. Of each damage a process warns once, however often it is met.
 //! Cost: the file in memory, bounded. Not for: the catalog, whose versions differ in form.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Damages that are remembered as said, at most; those beyond are said again and again.
+const SAID_MAX: usize = 64;
+/// What was said already: which file, and what is wrong with it.
+static SAID: Mutex<BTreeSet<(PathBuf, String)>> = Mutex::new(BTreeSet::new());
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +38,28 @@ impl Checked {
     pub(crate) fn read<T: DeserializeOwned + Serialize>(&self, path: &Path) -> Result<T, String> {
         let bytes = crate::config::read_small(path, self.bytes_max);
         self.content(&bytes.map_err(|cause| cause.to_string())?)
+    }
+
+    /// Why the file at `path` cannot be used; none where it can, or is missing.
+    pub(crate) fn damage<T: DeserializeOwned + Serialize>(&self, path: &Path) -> Option<String> {
+        let cause = self.read::<T>(path).err()?;
+        path.symlink_metadata().is_ok().then_some(cause)
+    }
+
+    /// The content of the file at `path`, for one that a node can do without: none where it is
+    /// missing, or cannot be used, of which the log says what it costs.
+    pub(crate) fn read_or_warn<T: DeserializeOwned + Serialize>(
+        &self,
+        path: &Path,
+        cost: &str,
+    ) -> Option<T> {
+        let read = self.read(path);
+        if let Err(cause) = &read
+            && path.symlink_metadata().is_ok()
+        {
+            warn_once(path, cause, cost);
+        }
+        read.ok()
     }
 
     /// The content of a file with these bytes.
@@ -72,6 +101,19 @@ impl Checked {
         bytes.push(b'\n');
         bytes
     }
+}
+
+/// Has the log say what the damage of a file costs, unless it has said so.
+pub(crate) fn warn_once(path: &Path, cause: &str, cost: &str) {
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let damage = (path.to_owned(), cause.to_owned());
+    if said.contains(&damage) {
+        return;
+    }
+    if said.len() < SAID_MAX {
+        said.insert(damage);
+    }
+    tracing::warn!(path = %path.display(), cause, "{cost}");
 }
 
 fn checksum<T: Serialize>(content: &T) -> String {

@@ -12,7 +12,7 @@ mod clones;
 mod endings;
 mod files;
 mod folders;
-mod identities;
+pub(crate) mod identities;
 mod keys;
 mod observe;
 mod openings;

@@ -180,7 +180,7 @@ pub(crate) fn begin_intents(
     if let Found::Unknown(cause) = before
         && view.catalog.is_started
     {
-        tracing::warn!(cause, "every volume counts as dirty in every level");
+        tracing::warn!(cause, "{}", intents::COST);
     }
     Intents::begin(dir, volumes, before)
 }

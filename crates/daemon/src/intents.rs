@@ -29,6 +29,9 @@ const STAGED_FILE_NAME: &str = "intents.json.new";
 const FILE: Checked =
     Checked { format: "layby write intents", version: 1, content: "volumes", bytes_max: 64 << 20 };
 
+/// What a damaged file costs.
+pub(crate) const COST: &str = "every volume counts as dirty in every level";
+
 /// The levels by volume number.
 type Volumes = BTreeMap<u32, BTreeSet<Name>>;
 
@@ -94,6 +97,11 @@ pub fn read(dir: &Path) -> Found {
         Ok(volumes) => Found::Known(volumes),
         Err(cause) => Found::Unknown(format!("cannot read `{}`: {cause}", path.display())),
     }
+}
+
+/// What is wrong with the file of the node in `dir`, if anything.
+pub(crate) fn damage(dir: &Path) -> Option<String> {
+    FILE.damage::<Volumes>(&dir.join(INTENTS_FILE_NAME))
 }
 
 impl Intents {

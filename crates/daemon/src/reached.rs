@@ -12,7 +12,7 @@
 //! Cost: a small file per start, and per opening of a volume in an object store. Not for: what was
 //! copied and put back between two starts.
 
-use crate::checked::Checked;
+use crate::checked::{Checked, warn_once};
 use crate::config::{Name, read_small};
 use crate::error::{Report, ReportKind};
 use crate::node::ShardRequest;
@@ -94,15 +94,19 @@ impl Content {
             }
             read => read?,
         };
-        let levels_alone = |levels| Content { levels, volumes: Volumes::new() };
-        let content = match FILE.content(&bytes) {
-            Err(cause) if cause.ends_with("version 2") => FILE_VOLUMES.content(&bytes),
-            content => content.map(levels_alone),
-        };
-        Ok(content.unwrap_or_else(|cause| {
+        Ok(Content::parse(&bytes).unwrap_or_else(|cause| {
             warn_unread(dir, &cause);
             Content::default()
         }))
+    }
+
+    /// What a file with these bytes says, or why it cannot be used.
+    fn parse(bytes: &[u8]) -> Result<Content, String> {
+        let levels_alone = |levels| Content { levels, volumes: Volumes::new() };
+        match FILE.content(bytes) {
+            Err(cause) if cause.ends_with("version 2") => FILE_VOLUMES.content(bytes),
+            content => content.map(levels_alone),
+        }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -183,9 +187,21 @@ impl fmt::Display for Unchanged {
     }
 }
 
+/// What a damaged file costs.
+pub(crate) const COST: &str = "older copies of levels and journals would not be noticed";
+
 fn warn_unread(dir: &Path, cause: &str) {
-    let (path, what) = (dir.join(REACHED_FILE_NAME), "older copies of levels and journals");
-    tracing::warn!(path = %path.display(), cause, "{what} would not be noticed");
+    warn_once(&dir.join(REACHED_FILE_NAME), cause, COST);
+}
+
+/// What is wrong with the file of the node in `dir`, if anything.
+pub(crate) fn damage(dir: &Path) -> Option<String> {
+    let bytes = match read_small(&dir.join(REACHED_FILE_NAME), BYTES_MAX) {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return None,
+        Err(cause) => return Some(cause.to_string()),
+        Ok(bytes) => bytes,
+    };
+    Content::parse(&bytes).err()
 }
 
 /// Whether what is there can never be read as the file: it is none, or too long.

@@ -19,6 +19,7 @@ mod crash;
 mod credentials;
 mod cut_objects;
 mod damage;
+mod damaged_files;
 mod defaults;
 mod deletion;
 mod description;

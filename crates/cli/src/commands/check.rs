@@ -132,12 +132,14 @@ fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {
     let is_earlier = |problem: String| {
         problem.contains("this program reads") || problem.contains("an earlier build")
     };
-    let hint = match answer.problems().any(is_earlier) {
-        true => {
+    let is_of_files_alone = count == answer.files.len() as u64;
+    let hint = match (answer.problems().any(is_earlier), answer.files.first()) {
+        (_, Some(file)) if is_of_files_alone => file.hint,
+        (true, _) => {
             "what another build wrote is not damaged: start the node with that build, which serves \
              it; `layby volume drain` there, and new levels and maps here, bring it over"
         }
-        false => {
+        (false, _) => {
             "copy the directory, then start the node: it serves what is whole or says why not; \
              what a level held that does not come back is given up with `layby volume accept-loss`"
         }

@@ -24,6 +24,9 @@ const STAGED_NAME: &str = "catalog.last.new";
 const FILE: Checked =
     Checked { format: "layby last catalog", version: 1, content: "catalogs", bytes_max: 64 << 10 };
 
+/// What a damaged file costs.
+pub(crate) const COST: &str = "an older copy of the catalog would not be noticed";
+
 /// How a catalog ends that was named before it was written; one of an earlier build ends with one
 /// end of line.
 pub(super) const MARK: &[u8] = b"\n\n";
@@ -58,6 +61,11 @@ pub(super) fn announce(dir: &Path, next: &[u8]) -> std::io::Result<()> {
     replace_within(dir, (STAGED_NAME, LAST_FILE_NAME), &FILE.bytes(&both))
 }
 
+/// What is wrong with the file in `dir`, if anything.
+pub(crate) fn damage(dir: &Path) -> Option<String> {
+    FILE.damage::<Vec<Written>>(&dir.join(LAST_FILE_NAME))
+}
+
 /// Refuses a catalog that the node in `dir` did not write last.
 ///
 /// # Errors
@@ -67,16 +75,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Report> {
         return Ok(());
     };
     let path = dir.join(LAST_FILE_NAME);
-    let last: Vec<Written> = match FILE.read(&path) {
-        Ok(last) => last,
-        Err(cause) => {
-            if path.symlink_metadata().is_ok() {
-                let path = path.display();
-                tracing::warn!(%path, cause, "an older copy of the catalog would not be noticed");
-            }
-            return Ok(());
-        }
-    };
+    let Some(last) = FILE.read_or_warn::<Vec<Written>>(&path, COST) else { return Ok(()) };
     if last.contains(&Written::of(&bytes)) {
         return Ok(());
     }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The file within the node's directory, and the same while it is written.
-const FILE_NAME: &str = "identities.json";
+pub(crate) const FILE_NAME: &str = "identities.json";
 const STAGED_NAME: &str = "identities.json.new";
 const FILE: Checked = Checked {
     format: "layby volume identities",
@@ -30,6 +30,9 @@ const FILE: Checked = Checked {
     bytes_max: 64 << 20,
 };
 
+/// What a damaged file costs.
+pub(crate) const COST: &str =
+    "journals and maps that were exchanged between volumes would not be noticed";
 /// The identity is the first thing in a map file.
 const START_BYTES: u64 = 4096;
 
@@ -127,14 +130,12 @@ pub(super) fn is_kept(dir: &Path, record: &VolumeRecord) -> bool {
 }
 
 fn kept_in(dir: &Path) -> Kept {
-    let path = dir.join(FILE_NAME);
-    FILE.read(&path).unwrap_or_else(|cause| {
-        if path.symlink_metadata().is_ok() {
-            let path = path.display();
-            tracing::warn!(%path, cause, "exchanged files of volumes would not be noticed");
-        }
-        Kept::new()
-    })
+    FILE.read_or_warn(&dir.join(FILE_NAME), COST).unwrap_or_default()
+}
+
+/// What is wrong with the file of the node in `dir`, if anything.
+pub(crate) fn damage(dir: &Path) -> Option<String> {
+    FILE.damage::<Kept>(&dir.join(FILE_NAME))
 }
 
 /// Why a map file is not the one of a record's volume, as far as the node in `dir` knows. The
