@@ -127,6 +127,11 @@ pub struct CheckAnswer {
 }
 
 impl CheckAnswer {
+    /// Damage that costs nothing, a sentence each.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.files.iter().filter(|file| file.is_harmless).map(FileFinding::text)
+    }
+
     /// All problems, a sentence each.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         let stores = self.stores.iter().flat_map(|store| store.problems.iter().cloned());
@@ -134,7 +139,7 @@ impl CheckAnswer {
             let problem = backing.problem.as_ref()?;
             Some(format!("volume `{}`: {problem}", backing.volume))
         });
-        let files = self.files.iter().map(FileFinding::problem);
+        let files = self.files.iter().filter(|file| !file.is_harmless).map(FileFinding::text);
         stores.chain(backings).chain(files)
     }
 }
@@ -172,7 +177,8 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
     let report = check_stores(&plain, depth.full);
     let stores = targets.iter().zip(report.stores);
-    let known = LevelsReached::read(dir);
+    // Where it cannot be read, the findings on files say so.
+    let known = LevelsReached::read(dir).unwrap_or_default();
     let stores = stores.map(|((level, shard, _), report)| {
         store_answer(&catalog, (level.clone(), *shard, known.of(level, *shard)), report)
     });
@@ -189,7 +195,7 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let files = own_files::findings(dir);
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
         && backings.iter().all(|backing| backing.problem.is_none())
-        && files.is_empty();
+        && files.iter().all(|file| file.is_harmless);
     Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings, files })
 }
 

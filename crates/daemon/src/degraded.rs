@@ -319,7 +319,7 @@ fn offline_requests(
     whole.layout.is_memory_only = false;
     let (intents, _) = tokio::sync::mpsc::unbounded_channel();
     let mut requests = requests(config, &whole, plans, false, (&intents, &Names::of(view)))?;
-    LevelsReached::read(&config.dir).tell(&mut requests);
+    LevelsReached::read(&config.dir)?.tell(&mut requests);
     requests.iter_mut().for_each(|request| request.lock = homes.lock());
     requests.retain(|request| !request.volumes.is_empty());
     for part in requests.iter_mut().flat_map(|request| &mut request.parts) {

@@ -5,36 +5,37 @@
 //! sequence number that lies durably in the level. A start reads it, has the shards refuse a level
 //! that ends before that, and writes down how far levels have come once they have. Of each volume
 //! in an object store it has which opening of its journal and map was the last one: each raises a
-//! count in the map file, which an older copy lacks. It is replaced within the room that it has, so
-//! that a full disk keeps no node from starting.
-//! Invariant: what the file says was durable in the level, or in the map, before. A file that is
-//! missing or damaged refuses nothing; one that cannot be read now is not replaced.
-//! Cost: a small file per start, and per opening of a volume in an object store. Not for: what was
-//! copied and put back between two starts.
+//! count in the map file, which an older copy lacks. It is there twice (`pair`), so that damage of
+//! one costs nothing, and replaced within the room that it has, so that a full disk keeps no node
+//! from starting.
+//! Invariant: what the files say was durable in the level, or in the map, before. Where both are
+//! missing they refuse nothing; where one is there and neither can be used, no start goes on.
+//! Cost: two small files per start, and per opening of a volume in an object store. Not for: what
+//! was copied and put back between two starts.
 
-use crate::checked::{Checked, warn_once};
-use crate::config::{Name, read_small};
+use crate::checked::Checked;
+use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use crate::node::ShardRequest;
-use crate::replace::replace_within;
 use layby_cloud::Opening;
 use layby_engine::control::StartReport;
 use layby_engine::store::Reached;
 use layby_types::Seq;
+use pair::{BYTES_MAX, Known};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+mod pair;
+
+pub(crate) use pair::{Unknown, check, damages, unknown};
+
 /// The file within the node's directory.
 pub const REACHED_FILE_NAME: &str = "reached.json";
-/// The same, while it is written.
-pub const REACHED_STAGED_NAME: &str = "reached.json.new";
-/// Bytes of the file at most: some 60 for each volume, and a few levels of at most 64 shards.
-const BYTES_MAX: u64 = 64 << 20;
+/// The same once more.
+pub const COPY_FILE_NAME: &str = "reached.copy.json";
 /// The file of a node without volumes in object stores, which earlier builds read, too.
 const FILE: Checked =
     Checked { format: "layby levels reached", version: 1, content: "levels", bytes_max: BYTES_MAX };
@@ -73,33 +74,6 @@ struct Content {
 }
 
 impl Content {
-    /// What the file says; nothing where it cannot be read.
-    fn read(dir: &Path) -> Content {
-        Content::load(dir).unwrap_or_else(|cause| {
-            warn_unread(dir, &cause.to_string());
-            Content::default()
-        })
-    }
-
-    /// What the file says; nothing where it is missing or damaged.
-    ///
-    /// # Errors
-    /// The system's: what the file says is not known then.
-    fn load(dir: &Path) -> std::io::Result<Content> {
-        let bytes = match read_small(&dir.join(REACHED_FILE_NAME), BYTES_MAX) {
-            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Content::default()),
-            Err(cause) if is_bad(&cause) => {
-                warn_unread(dir, &cause.to_string());
-                return Ok(Content::default());
-            }
-            read => read?,
-        };
-        Ok(Content::parse(&bytes).unwrap_or_else(|cause| {
-            warn_unread(dir, &cause);
-            Content::default()
-        }))
-    }
-
     /// What a file with these bytes says, or why it cannot be used.
     fn parse(bytes: &[u8]) -> Result<Content, String> {
         let levels_alone = |levels| Content { levels, volumes: Volumes::new() };
@@ -116,59 +90,70 @@ impl Content {
         }
     }
 
-    /// Has the file say nothing of levels. The caller holds [`CHANGE`].
-    fn drop_levels(dir: &Path) -> std::io::Result<()> {
-        let content = Content { levels: Levels::new(), ..Content::load(dir)? };
-        if !content.volumes.is_empty() {
-            return replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &content.bytes());
+    /// The same, with what `other` knows to be further: it may be that this is an older copy. What
+    /// was made another time, or is not known here, may be older there.
+    fn raised_by(&self, other: &Content) -> Content {
+        let mut raised = self.clone();
+        for (level, parts) in &mut raised.levels {
+            for (shard, part) in parts {
+                let other = other.levels.get(level).and_then(|parts| parts.get(shard));
+                let other = other.filter(|other| other.instance == part.instance);
+                part.seq = other.map_or(part.seq, |other| other.seq.max(part.seq));
+            }
         }
-        match std::fs::remove_file(dir.join(REACHED_FILE_NAME)) {
-            Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| File::open(dir)?.sync_all()),
+        for (volume, part) in &mut raised.volumes {
+            let other = other.volumes.get(volume);
+            let other = other.filter(|other| other.instance == part.instance);
+            part.opening = other.map_or(part.opening, |other| other.opening.max(part.opening));
         }
+        raised
     }
 
-    /// Changes what the file says. May take long.
+    /// Has the files say nothing of levels. The caller holds [`CHANGE`].
+    fn drop_levels(dir: &Path) -> Result<(), Unchanged> {
+        let known = Known::read(dir).map_err(Unchanged::Unknown)?;
+        let content = Content { levels: Levels::new(), ..known.content.clone() };
+        let dropped = match content.volumes.is_empty() {
+            true => pair::remove(dir),
+            false => known.replace(dir, &content),
+        };
+        dropped.map_err(|(path, cause)| Unchanged::Unwritten(path, cause))
+    }
+
+    /// Changes what the files say. May take long.
     fn change(dir: &Path, change: impl FnOnce(&mut Content)) -> Result<(), Unchanged> {
         let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = || dir.join(REACHED_FILE_NAME);
         // What cannot be read now may be read later: it is not replaced by less.
-        let before = Content::load(dir).map_err(|cause| Unchanged::Unread(path(), cause))?;
-        let mut after = before.clone();
+        let known = Known::read(dir).map_err(Unchanged::Unknown)?;
+        let mut after = known.content.clone();
         change(&mut after);
-        if after == before {
-            return Ok(());
-        }
-        replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &after.bytes())
-            .map_err(|cause| Unchanged::Unwritten(path(), cause))
+        let replaced = known.replace(dir, &after);
+        replaced.map_err(|(path, cause)| Unchanged::Unwritten(path, cause))
     }
 }
 
-/// Why the file says what it said.
+/// Why the files say what they said.
 #[derive(Debug)]
 pub(crate) enum Unchanged {
-    /// What it says cannot be read now.
-    Unread(PathBuf, std::io::Error),
-    /// It cannot be replaced.
+    /// What they say is not known.
+    Unknown(Unknown),
+    /// One cannot be replaced or removed.
     Unwritten(PathBuf, std::io::Error),
 }
 
 impl Unchanged {
     /// By remedy.
     pub(crate) fn kind(&self) -> ReportKind {
-        let (Unchanged::Unread(_, cause) | Unchanged::Unwritten(_, cause)) = self;
-        cause.into()
+        match self {
+            Unchanged::Unknown(unknown) => unknown.kind(),
+            Unchanged::Unwritten(_, cause) => cause.into(),
+        }
     }
 
     /// What to do about it.
     pub(crate) fn hint(&self) -> String {
         match self {
-            Unchanged::Unread(path, _) => format!(
-                "correct what the cause names, and try again; where `{}` stays unreadable, move it \
-                 away: the node makes a new one, by which older copies of levels, and of journals \
-                 and maps, are not known until the next start",
-                path.display()
-            ),
+            Unchanged::Unknown(unknown) => unknown.hint(),
             Unchanged::Unwritten(..) => "look at the node's directory and its disk".to_owned(),
         }
     }
@@ -177,9 +162,7 @@ impl Unchanged {
 impl fmt::Display for Unchanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unchanged::Unread(path, cause) => {
-                write!(f, "cannot read `{}`, which must not be replaced: {cause}", path.display())
-            }
+            Unchanged::Unknown(unknown) => unknown.fmt(f),
             Unchanged::Unwritten(path, cause) => {
                 write!(f, "cannot write `{}`: {cause}", path.display())
             }
@@ -187,33 +170,20 @@ impl fmt::Display for Unchanged {
     }
 }
 
-/// What a damaged file costs.
-pub(crate) const COST: &str = "older copies of levels and journals would not be noticed";
-
-fn warn_unread(dir: &Path, cause: &str) {
-    warn_once(&dir.join(REACHED_FILE_NAME), cause, COST);
-}
-
-/// What is wrong with the file of the node in `dir`, if anything.
-pub(crate) fn damage(dir: &Path) -> Option<String> {
-    let bytes = match read_small(&dir.join(REACHED_FILE_NAME), BYTES_MAX) {
-        Err(cause) if cause.kind() == ErrorKind::NotFound => return None,
-        Err(cause) => return Some(cause.to_string()),
-        Ok(bytes) => bytes,
-    };
-    Content::parse(&bytes).err()
-}
-
-/// Whether what is there can never be read as the file: it is none, or too long.
-fn is_bad(cause: &std::io::Error) -> bool {
-    matches!(cause.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput)
-}
+/// What a damaged file costs where the other one of the two is sound.
+pub(crate) const COST_ONE: &str =
+    "nothing is lost, since the other one of the two is sound; the next start writes both";
+/// What it costs where neither can be used.
+pub(crate) const COST_BOTH: &str =
+    "older copies of levels and journals would not be noticed, so that no start goes on";
 
 /// Which opening of a volume's journal and map was the last one, as far as the node in `dir` knows.
-#[must_use]
-pub(crate) fn opening_reached(dir: &Path, local: u32) -> Option<Opening> {
-    let known = Content::read(dir).volumes.remove(&local)?;
-    Some(Opening { instance: known.instance, count: known.opening })
+///
+/// # Errors
+/// [`Unknown`].
+pub(crate) fn opening_reached(dir: &Path, local: u32) -> Result<Option<Opening>, Unknown> {
+    let known = Known::read(dir)?.content.volumes.remove(&local);
+    Ok(known.map(|known| Opening { instance: known.instance, count: known.opening }))
 }
 
 /// A volume's journal and map were opened, which its map says durably; none where they go, or are
@@ -242,26 +212,33 @@ pub struct LevelsReached(Levels);
 
 impl LevelsReached {
     /// What the node in `dir` knows of its levels.
-    #[must_use]
-    pub fn read(dir: &Path) -> LevelsReached {
-        LevelsReached(Content::read(dir).levels)
+    ///
+    /// # Errors
+    /// A report where that cannot be read.
+    pub fn read(dir: &Path) -> Result<LevelsReached, Report> {
+        Known::read(dir).map(|known| LevelsReached(known.content.levels)).map_err(|unknown| {
+            Report::new(unknown.kind(), "cannot tell how far levels have come")
+                .cause(unknown.to_string())
+                .state("nothing was changed")
+                .hint(unknown.hint())
+        })
     }
 
     /// The same at a start. One that makes its levels anew knows nothing of them, and says so
     /// before the first is made: it may end before it has learned how far the new ones have come.
     ///
     /// # Errors
-    /// A report where the file cannot be removed; nothing was made.
+    /// A report where the files cannot be read or changed; nothing was made.
     pub(crate) fn begin(dir: &Path, is_new: bool) -> Result<LevelsReached, Report> {
         if !is_new {
-            return Ok(LevelsReached::read(dir));
+            return LevelsReached::read(dir);
         }
         let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = dir.join(REACHED_FILE_NAME);
         Content::drop_levels(dir).map(|()| LevelsReached::default()).map_err(|cause| {
-            Report::from_io(format!("cannot remove `{}`", path.display()), &cause)
+            Report::new(cause.kind(), "cannot forget how far the old levels had come")
+                .cause(cause.to_string())
                 .state("no level was formatted")
-                .hint("correct what the cause names, then start again")
+                .hint(cause.hint())
         })
     }
 
@@ -306,66 +283,95 @@ mod tests {
     use super::*;
     use tempfile::TempDir;
 
+    /// How far levels have come, as a start learns it.
+    fn report(reached: &[(usize, Reached)]) -> StartReport {
+        StartReport { reached: reached.to_vec(), ..StartReport::default() }
+    }
+
+    fn begin(dir: &Path, is_new: bool) -> LevelsReached {
+        LevelsReached::begin(dir, is_new).expect("sound files that can be written")
+    }
+
+    fn opening_of(dir: &Path, local: u32) -> Option<Opening> {
+        opening_reached(dir, local).expect("a sound file")
+    }
+
+    /// Changes single bytes of the files in `dir`, of each alone and of both; `check` is told
+    /// whether one is left whole.
+    fn with_each_damage(dir: &Path, step: usize, mut check: impl FnMut(bool, usize)) {
+        let names = [REACHED_FILE_NAME, COPY_FILE_NAME];
+        let bytes = std::fs::read(dir.join(names[0])).expect("it is there");
+        let end = bytes.iter().rposition(|byte| *byte == b'}').expect("JSON");
+        for (chosen, is_one_whole) in [(&names[..1], true), (&names[1..], true), (&names, false)] {
+            for at in (0..end).step_by(step) {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1;
+                for name in chosen {
+                    std::fs::write(dir.join(name), &changed).expect("writable");
+                }
+                check(is_one_whole, at);
+                for name in chosen {
+                    std::fs::write(dir.join(name), &bytes).expect("writable");
+                }
+            }
+        }
+    }
+
     /// Goal: what a start learned is known at the next one; a level that did not tell keeps what
-    /// was known, and a damaged file says nothing. Method: two starts of two shards; each byte
-    /// changed.
+    /// was known. One damaged file changes nothing, and two are an error, not silence. Method: two
+    /// starts of two shards; bytes of each file and of both changed.
     #[test]
     fn what_was_learned_is_known() {
         let dir = TempDir::new().expect("a temporary directory");
+        let dir = dir.path();
         let names: Vec<Name> = ["dram", "nvm", "ssd"].map(|n| n.parse().expect("good")).to_vec();
         let of = |seq| Reached { instance: u64::MAX - 1, seq: Seq(seq) };
-        let report = |reached| StartReport { reached, ..StartReport::default() };
-        let known = |level: usize, shard| LevelsReached::read(dir.path()).of(&names[level], shard);
-        assert_eq!(known(1, 0), None);
-        let [one, two] = [report(vec![(1, of(5)), (2, of(7))]), report(vec![(2, of(9))])];
+        let known = || {
+            let known = LevelsReached::read(dir).map_err(|refused| refused.kind)?;
+            Ok([(1, 0), (2, 0), (2, 1)].map(|(level, shard)| known.of(&names[level], shard)))
+        };
+        assert_eq!(known(), Ok([None; 3]));
+        let [one, two] = [report(&[(1, of(5)), (2, of(7))]), report(&[(2, of(9))])];
         let learn = |reports: &[&StartReport]| {
-            LevelsReached::read(dir.path()).learn(dir.path(), &names, reports).expect("writable");
+            begin(dir, false).learn(dir, &names, reports).expect("writable");
         };
         learn(&[&one, &two]);
-        assert_eq!(
-            (known(1, 0), known(2, 0), known(2, 1)),
-            (Some(of(5)), Some(of(7)), Some(of(9)))
-        );
-        learn(&[&report(vec![(1, of(8))])]);
-        assert_eq!(
-            (known(1, 0), known(2, 0), known(2, 1)),
-            (Some(of(8)), Some(of(7)), Some(of(9)))
-        );
-        let path = dir.path().join(REACHED_FILE_NAME);
-        let begin = |is_new| LevelsReached::begin(dir.path(), is_new).expect("writable");
-        assert_eq!(begin(false), LevelsReached::read(dir.path()));
-        let bytes = std::fs::read(&path).expect("it is there");
-        for at in (0..bytes.iter().rposition(|byte| *byte == b'}').expect("JSON")).step_by(7) {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            std::fs::write(&path, changed).expect("writable");
-            assert_eq!(known(2, 1).filter(|known| *known != of(9)), None, "byte {at}");
-        }
+        assert_eq!(known(), Ok([Some(of(5)), Some(of(7)), Some(of(9))]));
+        learn(&[&report(&[(1, of(8))])]);
+        let all = Ok([Some(of(8)), Some(of(7)), Some(of(9))]);
+        assert_eq!(known(), all);
+        with_each_damage(dir, 7, |is_one_whole, at| {
+            let found = known();
+            let is_error = !is_one_whole && found == Err(ReportKind::Corrupt);
+            assert!(found == all || is_error, "byte {at}: {found:?}");
+        });
         for _ in 0..2 {
-            assert_eq!(begin(true), LevelsReached::default());
-            assert!(!path.exists(), "new levels are known by nothing");
+            assert_eq!(begin(dir, true), LevelsReached::default());
+            for name in [REACHED_FILE_NAME, COPY_FILE_NAME] {
+                assert!(!dir.join(name).exists(), "new levels are known by nothing");
+            }
         }
     }
 
     /// Goal: what is known of volumes' journals and of levels is changed apart, stays where levels
-    /// are made anew, and a damaged file says nothing; a node without such volumes writes what
-    /// earlier builds read, and reads what they wrote. Method: both in turn; the file's bytes.
+    /// are made anew, and no damage makes it older; a node without such volumes writes what earlier
+    /// builds read, and reads what they wrote. Method: both in turn; the files' bytes.
     #[test]
     fn openings_and_levels_are_kept_apart() {
         let dir = TempDir::new().expect("a temporary directory");
         let dir = dir.path();
         let names: Vec<Name> = vec!["ssd".parse().expect("good")];
         let ssd = Reached { instance: 3, seq: Seq(9) };
-        let report = StartReport { reached: vec![(0, ssd)], ..StartReport::default() };
-        let learn = || {
-            let begun = LevelsReached::begin(dir, false).expect("writable");
-            begun.learn(dir, &names, &[&report]).expect("writable");
-        };
+        let report = report(&[(0, ssd)]);
+        let learn = || begin(dir, false).learn(dir, &names, &[&report]).expect("writable");
         let says_version = |version: u32| {
-            let text = std::fs::read_to_string(dir.join(REACHED_FILE_NAME)).expect("text");
-            assert!(text.contains(&format!("\"version\":{version}")), "{text}");
+            for name in [REACHED_FILE_NAME, COPY_FILE_NAME] {
+                let text = std::fs::read_to_string(dir.join(name)).expect("text");
+                assert!(text.contains(&format!("\"version\":{version}")), "{name}: {text}");
+            }
         };
-        let known = || (LevelsReached::read(dir).of(&names[0], 0), opening_reached(dir, 7));
+        let level = || LevelsReached::read(dir).expect("a sound file").of(&names[0], 0);
+        let known = || (level(), opening_of(dir, 7));
         learn();
         says_version(1);
         assert_eq!(known(), (Some(ssd), None));
@@ -373,50 +379,85 @@ mod tests {
         set_opening(dir, 7, Some(opening)).expect("writable");
         says_version(2);
         assert_eq!(known(), (Some(ssd), Some(opening)));
-        let begun = LevelsReached::begin(dir, true).expect("writable");
-        assert_eq!((begun, known()), (LevelsReached::default(), (None, Some(opening))));
-        let begun = LevelsReached::begin(dir, false).expect("writable");
+        assert_eq!((begin(dir, true), known()), (LevelsReached::default(), (None, Some(opening))));
+        let begun = begin(dir, false);
         let opening = Opening { count: 3, ..opening };
         set_opening(dir, 7, Some(opening)).expect("writable");
         begun.learn(dir, &names, &[&report]).expect("writable");
         assert_eq!(known(), (Some(ssd), Some(opening)), "the start overtook an opening");
-        let path = dir.join(REACHED_FILE_NAME);
-        let bytes = std::fs::read(&path).expect("it is there");
-        for at in (0..bytes.iter().rposition(|byte| *byte == b'}').expect("JSON")).step_by(5) {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            std::fs::write(&path, changed).expect("writable");
-            let (_, found) = known();
-            assert_eq!(found.filter(|found| *found != opening), None, "byte {at}");
-        }
-        std::fs::write(&path, bytes).expect("writable");
+        with_each_damage(dir, 5, |is_one_whole, at| match opening_reached(dir, 7) {
+            Ok(found) => assert_eq!(found, Some(opening), "byte {at}"),
+            Err(unknown) => assert!(!is_one_whole, "byte {at}: {unknown}"),
+        });
+        std::fs::remove_file(dir.join(COPY_FILE_NAME)).expect("an earlier build makes none");
+        assert_eq!(known(), (Some(ssd), Some(opening)));
         set_opening(dir, 7, None).expect("writable");
         says_version(1);
         assert_eq!(known(), (Some(ssd), None));
     }
 
-    /// Goal: a file that cannot be read now is not replaced by one that says less, and what is no
-    /// such file is. Method: a link that names itself in its place, as a passing error; a change
-    /// and a start with new levels then, and once the file is back; a text.
+    /// Goal: a file that cannot be read now is not replaced by one that says less, nor is a damaged
+    /// one, and no new levels are made over it. Method: a link that names itself in its place, as a
+    /// passing error, without a copy; a change and starts then, and once the file is back; a text.
     #[test]
     fn what_cannot_be_read_now_is_kept() {
         let dir = TempDir::new().expect("a temporary directory");
         let dir = dir.path();
         let [path, away] = [REACHED_FILE_NAME, "away"].map(|name| dir.join(name));
         let opening = |count| Some(Opening { instance: 3, count });
+        let refuses = |count| {
+            set_opening(dir, 2, opening(count)).expect_err("what is known of others is unknown");
+            LevelsReached::begin(dir, true).expect_err("nor is it for new levels");
+            LevelsReached::begin(dir, false).expect_err("nor for old ones");
+            check(dir).expect_err("no start goes on")
+        };
         set_opening(dir, 1, opening(5)).expect("writable");
         std::fs::rename(&path, &away).expect("the test's own file");
+        let copy = dir.join(COPY_FILE_NAME);
+        std::fs::remove_file(&copy).expect("the test's own file");
         std::os::unix::fs::symlink(REACHED_FILE_NAME, &path).expect("a link");
-        set_opening(dir, 2, opening(6)).expect_err("what is known of others cannot be read");
-        LevelsReached::begin(dir, true).expect_err("nor now");
+        assert_ne!(refuses(6).kind, ReportKind::Corrupt, "it may pass");
         std::fs::rename(&away, &path).expect("the test's own file");
-        let known = || [1, 2].map(|local| opening_reached(dir, local));
+        let known = || [1, 2].map(|local| opening_of(dir, local));
         assert_eq!(known(), [opening(5), None]);
         set_opening(dir, 2, opening(7)).expect("it is back");
         assert_eq!(known(), [opening(5), opening(7)]);
-        std::fs::write(&path, "damaged").expect("the test's own file");
-        set_opening(dir, 2, opening(8)).expect("nothing is lost by that");
-        assert_eq!(known(), [None, opening(8)]);
+        for path in [&path, &copy] {
+            std::fs::write(path, "damaged").expect("the test's own file");
+        }
+        assert_eq!(refuses(8).kind, ReportKind::Corrupt);
+        for path in [&path, &copy] {
+            std::fs::remove_file(path).expect("the operator's word");
+        }
+        check(dir).expect("nothing is known");
+        set_opening(dir, 2, opening(9)).expect("writable");
+        assert_eq!(known(), [None, opening(9)]);
+    }
+
+    /// Goal: a copy is never older than the file that it stands for, and a file that is put back
+    /// alone from an older copy is not believed. Method: a change whose first sync fails, then
+    /// damage of the first file; each of both files put back from before a change.
+    #[test]
+    fn an_older_word_is_not_believed() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let dir = dir.path();
+        let opening = |count| Some(Opening { instance: 3, count });
+        let path = dir.join(REACHED_FILE_NAME);
+        set_opening(dir, 1, opening(1)).expect("writable");
+        crate::replace::tests::fail_next_sync(&path);
+        set_opening(dir, 1, opening(2)).expect_err("a failing disk");
+        let written = std::fs::read(&path).expect("it is there");
+        std::fs::write(&path, "damaged").expect("writable");
+        opening_reached(dir, 1).expect_err("there is no copy that is as new");
+        std::fs::write(&path, written).expect("writable");
+        set_opening(dir, 1, opening(3)).expect("writable");
+        for name in [REACHED_FILE_NAME, COPY_FILE_NAME] {
+            let before = std::fs::read(dir.join(name)).expect("it is there");
+            let count = opening_of(dir, 1).expect("it is known").count + 1;
+            set_opening(dir, 1, opening(count)).expect("writable");
+            std::fs::write(dir.join(name), before).expect("writable");
+            assert_eq!(opening_of(dir, 1), opening(count), "{name} was put back");
+        }
     }
 
     /// Goal: the openings of many volumes are known. Method: a file of 20000, above a mebibyte.
@@ -427,7 +468,7 @@ mod tests {
         let content = Content { volumes: (0..20_000).map(part).collect(), ..Content::default() };
         assert!(content.bytes().len() > 1 << 20);
         std::fs::write(dir.path().join(REACHED_FILE_NAME), content.bytes()).expect("writable");
-        let known = opening_reached(dir.path(), 19_999);
+        let known = opening_of(dir.path(), 19_999);
         assert_eq!(known, Some(Opening { instance: u64::MAX - 1, count: 19_999 }));
     }
 }

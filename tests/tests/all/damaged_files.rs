@@ -4,6 +4,7 @@
 //! Invariant: a check names each damaged file before a start meets it; no volume is served older
 //! than was promised. Not for: the catalog itself, see `older.rs`; a level's bytes, see `damage.rs`.
 
+use crate::lost::{assert_holds, fill};
 use layby_tests::{Node, layby, small_levels};
 use serde_json::Value;
 use std::fs;
@@ -61,5 +62,58 @@ fn a_check_names_damaged_files() {
             // It is written anew with the next change of the catalog.
             fs::write(&path, before).expect("the test's own folder");
         }
+    }
+}
+
+/// Goal: damage of `reached.json`, which says how far levels had come, lets no older copy of a
+/// level in. It is there twice: one damaged file changes nothing for a start, and a check that
+/// names it stays sound; with both damaged no start goes on until an operator moves them away.
+/// Method: the SSD level from before a start, and the newest one, beside one byte changed in the
+/// first file, in its copy and in both.
+#[test]
+fn a_damaged_word_lets_no_older_level_in() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    let node = Node::start(&dir, &small_levels());
+    node.volume_create("map", "1MiB", "normal");
+    fill(&node, "map", 1);
+    node.stop();
+    let [level, old, new] = ["levels/ssd", "ssd.old", "ssd.new"].map(|name| dir.join(name));
+    let copy = |from: &Path, to: &Path| {
+        fs::copy(from, to).expect("the test's own folder");
+    };
+    copy(&level, &old);
+    let node = Node::start(&dir, &small_levels());
+    fill(&node, "map", 2);
+    node.stop();
+    copy(&level, &new);
+    let both = ["reached.json", "reached.copy.json"].map(|name| dir.join(name));
+    let words = ["check", "--dir", &*dir.to_string_lossy()];
+    for chosen in [&both[..1], &both[1..], &both[..]] {
+        let is_known = chosen.len() == 1;
+        chosen.iter().for_each(|path| damage(path));
+        copy(&old, &level);
+        let refused = Node::try_start(&dir, &small_levels()).expect_err("the level is older");
+        let cause = if is_known { "is older than the node knows it" } else { "is damaged" };
+        refused.assert_explains(&[cause, "newest"]);
+        assert!(!layby(&words).success, "a check lets it pass");
+        copy(&new, &level);
+        let checked = layby(&words);
+        for path in chosen {
+            let line = format!("`{}` is damaged: checksum mismatch", path.display());
+            assert!(checked.stdout.contains(&line), "{checked:?}");
+        }
+        assert_eq!(checked.success, is_known, "{checked:?}");
+        if !is_known {
+            let refused = Node::try_start(&dir, &small_levels()).expect_err("who knows");
+            refused.assert_explains(&["is damaged", "not known", "move both away"]);
+            both.iter().for_each(|path| fs::remove_file(path).expect("it is there"));
+        }
+        let node = Node::start(&dir, &small_levels());
+        assert_holds(&node, "map", Some(2));
+        node.stop();
+        let checked = layby(&words);
+        assert!(checked.success && !checked.stdout.contains("damaged"), "{checked:?}");
+        copy(&level, &new);
     }
 }

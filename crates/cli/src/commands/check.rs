@@ -51,6 +51,9 @@ fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), 
     for problem in answer.problems() {
         output.line(&format!("problem: {problem}"))?;
     }
+    for note in answer.notes() {
+        output.line(&format!("note: {note}"))?;
+    }
     for backing in answer.backings.iter().filter(|backing| backing.problem.is_none()) {
         if let Some(snapshot) = &backing.snapshot {
             let volume = &backing.volume;
@@ -132,9 +135,10 @@ fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {
     let is_earlier = |problem: String| {
         problem.contains("this program reads") || problem.contains("an earlier build")
     };
-    let is_of_files_alone = count == answer.files.len() as u64;
-    let hint = match (answer.problems().any(is_earlier), answer.files.first()) {
-        (_, Some(file)) if is_of_files_alone => file.hint,
+    let mut files = answer.files.iter().filter(|file| !file.is_harmless);
+    let is_of_files_alone = count == files.clone().count() as u64;
+    let hint = match (answer.problems().any(is_earlier), files.next()) {
+        (_, Some(file)) if is_of_files_alone => &file.hint,
         (true, _) => {
             "what another build wrote is not damaged: start the node with that build, which serves \
              it; `layby volume drain` there, and new levels and maps here, bring it over"

@@ -2,7 +2,8 @@
 //!
 //! How: each is read by the reader that a start uses. A file that is missing is no damage: earlier
 //! builds had none, and an operator may have removed it.
-//! Invariant: what a start warns of, or refuses, is named here before. Cost: a few small files.
+//! Invariant: what a start warns of, or refuses, is named here before. Damage that changes nothing
+//! for a start, since the file is there twice, is named and makes no node unsound. Cost: a few small files.
 //! Not for: the catalog, which a check cannot do without.
 
 use crate::{catalog, cloud, intents, reached};
@@ -19,12 +20,14 @@ pub struct FileFinding {
     /// What a start lacks by that.
     pub cost: &'static str,
     /// What to do.
-    pub hint: &'static str,
+    pub hint: String,
+    /// A start does what it would do with the file whole.
+    pub is_harmless: bool,
 }
 
 impl FileFinding {
     /// The finding as a sentence.
-    pub(super) fn problem(&self) -> String {
+    pub(super) fn text(&self) -> String {
         format!("`{}` is damaged: {}; {}", self.path, self.cause, self.cost)
     }
 }
@@ -37,7 +40,7 @@ struct Guard {
     hint: &'static str,
 }
 
-const GUARDS: [Guard; 4] = [
+const GUARDS: [Guard; 3] = [
     Guard {
         name: catalog::last::LAST_FILE_NAME,
         damage: catalog::last::damage,
@@ -59,21 +62,25 @@ const GUARDS: [Guard; 4] = [
         hint: "start the node while all its levels are there: the file is written anew; drain the \
                volumes (`layby volume drain`) before a level is taken away",
     },
-    Guard {
-        name: reached::REACHED_FILE_NAME,
-        damage: reached::damage,
-        cost: reached::COST,
-        hint: "where no level, journal or map was put back from a copy, start the node: the file \
-               is written anew; else put the newest ones back first",
-    },
 ];
 
 /// The files of the node in `dir` that are damaged.
 pub(super) fn findings(dir: &Path) -> Vec<FileFinding> {
+    let path = |name: &str| dir.join(name).display().to_string();
     let finding = |guard: &Guard| {
-        let cause = (guard.damage)(dir)?;
-        let path = dir.join(guard.name).display().to_string();
-        Some(FileFinding { path, cause, cost: guard.cost, hint: guard.hint })
+        let (path, cause, hint) = (path(guard.name), (guard.damage)(dir)?, guard.hint.to_owned());
+        Some(FileFinding { path, cause, cost: guard.cost, hint, is_harmless: false })
     };
-    GUARDS.iter().filter_map(finding).collect()
+    let unknown = reached::unknown(dir);
+    let is_harmless = unknown.is_none();
+    let cost = if is_harmless { reached::COST_ONE } else { reached::COST_BOTH };
+    let hint = unknown.map_or_else(|| REACHED_HINT.to_owned(), |unknown| unknown.hint());
+    let reached = reached::damages(dir).into_iter().map(|(name, cause)| {
+        let (path, hint) = (path(name), hint.clone());
+        FileFinding { path, cause, cost, hint, is_harmless }
+    });
+    GUARDS.iter().filter_map(finding).chain(reached).collect()
 }
+
+/// What to do about one of two files, the other one of which is sound.
+const REACHED_HINT: &str = "look at the node's disk, and start the node: both are written anew";

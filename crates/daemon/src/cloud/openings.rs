@@ -11,7 +11,7 @@
 use super::CloudHomes;
 use crate::catalog::VolumeRecord;
 use crate::error::{Report, ReportKind};
-use crate::reached::{Unchanged, opening_reached, set_opening};
+use crate::reached::{Unchanged, Unknown, opening_reached, set_opening};
 use layby_cloud::{Opening, is_unmade, open_regular, opening_of};
 use std::io::Read as _;
 use std::path::Path;
@@ -23,7 +23,8 @@ const START_BYTES: u64 = 4096;
 const NEWEST: &str = "put the newest journal and map back, both of them: the node tries again by \
                       itself; where there are none, move these away, and `layby volume \
                       accept-loss NAME` serves the volume with what the store has. Where no file \
-                      was put back, remove `reached.json` and start the node again";
+                      was put back, remove `reached.json` and `reached.copy.json`, and start the \
+                      node again";
 
 fn opening_in(map: &Path) -> Option<Opening> {
     let mut start = Vec::new();
@@ -31,10 +32,19 @@ fn opening_in(map: &Path) -> Option<Opening> {
     opening_of(&start)
 }
 
-/// Why a map file is not the newest one of a record's volume, as far as the node in `dir` knows.
+/// Why a map file is not the newest one of a record's volume, as far as the node in `dir` knows, or
+/// why that is not known.
 pub(crate) fn older_copy(dir: &Path, record: &VolumeRecord, map: &Path) -> Option<String> {
+    find_older(dir, record, map).unwrap_or_else(|unknown| Some(unknown.to_string()))
+}
+
+fn find_older(dir: &Path, record: &VolumeRecord, map: &Path) -> Result<Option<String>, Unknown> {
     let known = opening_reached(dir, record.local_number())?;
-    let found = opening_in(map)?;
+    Ok(known.zip(opening_in(map)).and_then(|(known, found)| differs(known, found, map)))
+}
+
+/// Why a map file of this opening is not the known one.
+fn differs(known: Opening, found: Opening, map: &Path) -> Option<String> {
     let map = map.display();
     match found.instance == known.instance {
         true if found.count >= known.count => None,
@@ -55,12 +65,15 @@ impl CloudHomes {
     /// Refuses a journal and a map that are an older copy. A map that is missing may be on a disk
     /// that is away, so that what is known of it stays known.
     pub(super) fn check_opening(&self, error: &str, record: &VolumeRecord) -> Result<(), Report> {
-        older_copy(&self.dir, record, &self.paths(record).map).map_or(Ok(()), |cause| {
-            Err(Report::new(ReportKind::Corrupt, error)
-                .cause(cause)
-                .state("nothing was changed, neither here nor in the store")
-                .hint(NEWEST))
-        })
+        let (kind, cause, hint) = match find_older(&self.dir, record, &self.paths(record).map) {
+            Ok(None) => return Ok(()),
+            Ok(Some(cause)) => (ReportKind::Corrupt, cause, NEWEST.to_owned()),
+            Err(unknown) => (unknown.kind(), unknown.to_string(), unknown.hint()),
+        };
+        Err(Report::new(kind, error)
+            .cause(cause)
+            .state("nothing was changed, neither here nor in the store")
+            .hint(hint))
     }
 
     /// Makes a record's journal and map, where they are not there and are to be. Of what was there
@@ -205,6 +218,7 @@ pub(super) mod tests {
         let far = Far { record, ..far };
         far.open().expect("they are made");
         let known = opening_reached(&far.homes.dir, far.record.local_number());
+        let known = known.expect("the file is sound");
         assert!(known.is_some_and(|known| known.instance != old.instance), "{known:?}");
         far.open().expect("they are its own");
     }

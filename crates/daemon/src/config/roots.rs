@@ -28,7 +28,7 @@ const FILE_URL: &str = "file://";
 /// The mode bit that lets every user write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 /// What in the node's directory is never a volume's.
-const RESERVED: [&str; 23] = [
+const RESERVED: [&str; 25] = [
     "audit-refused.log",
     "audit-refused.log.1",
     "audit.log",
@@ -48,6 +48,8 @@ const RESERVED: [&str; 23] = [
     "layby.toml",
     "levels",
     "lock",
+    "reached.copy.json",
+    "reached.copy.json.new",
     "reached.json",
     "reached.json.new",
     "ublk",

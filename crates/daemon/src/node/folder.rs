@@ -78,10 +78,12 @@ fn close_to_others(folder: &Path) {
 /// gone, is no new one: what its files hold would be taken for another node's, or for left-overs.
 ///
 /// # Errors
-/// A report where that is so, or the catalog cannot be read.
+/// A report where that is so, the catalog cannot be read, or it is not known how old the files of
+/// the node may be.
 pub(super) fn load_catalog(config: &Config) -> Result<Option<Catalog>, Report> {
     let found = Catalog::load(&config.dir)?;
     crate::catalog::last::check(&config.dir)?;
+    crate::reached::check(&config.dir)?;
     let has_run = config.dir.join(INTENTS_FILE_NAME).exists();
     if found.is_some() || config.format == Format::All || !has_run {
         return Ok(found);
