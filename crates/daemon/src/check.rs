@@ -8,7 +8,9 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
-use crate::cloud::{exchanged_with, is_store, local_finding, older_copy, store_finding};
+use crate::cloud::{
+    exchanged_with, is_never_put, is_store, local_finding, older_copy, store_finding,
+};
 use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
@@ -106,6 +108,9 @@ pub struct BackingFinding {
     /// The snapshot that was read in the volume's place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Name>,
+    /// Its store has nothing of it yet: its creation was cut short, and the next start goes on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unmade: bool,
     /// The volume was deleted, and can come back or is not all gone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
@@ -331,7 +336,10 @@ fn store_answer(
 
 fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
-    let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
+    // Of one that is being made in a store something may be there, or nothing.
+    let is_being_made = |record: &VolumeRecord| record.phase == VolumePhase::Creating;
+    let is_shown = |record: &VolumeRecord| !is_being_made(record) || is_store(&record.path);
+    let ready = catalog.volumes.iter().filter(|(_, record)| is_shown(record));
     let ready = ready.map(|(name, record)| (name, record, None));
     let deleted = catalog.deleted.iter().map(|gone| (&gone.name, &gone.record, Some(gone)));
     let dirs = catalog.local_dirs.clone().unwrap_or_default();
@@ -339,6 +347,7 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
         let (path, is_in_store) = (homes.name(record), is_store(&record.path));
         let paths = dirs.paths(dir, record);
         let (mut problem, local) = match is_in_store {
+            true if is_being_made(record) => (None, None),
             true => {
                 let older = || older_copy(dir, record, &paths.map);
                 let problem = exchanged_with(dir, catalog, record, &paths.map).or_else(older);
@@ -356,19 +365,31 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
             }
             false => (homes.problem(record), None),
         };
-        let (mut verified, mut snapshot) = (None, None);
+        let (mut verified, mut snapshot, mut unmade) = (None, None, is_being_made(record));
         // Of one whose grace is over anything may be gone.
         let is_whole = gone.is_none_or(|gone| gone.waited_seconds < gone.grace_seconds);
         if depth.backing
             && is_whole
+            && !unmade
             && problem.is_none()
             && let Some(found) = store_finding(record, depth.snapshot.as_ref(), gone.is_some())
         {
-            (problem, verified) = (found.problem, found.verified);
+            unmade = found.is_absent && gone.is_none() && is_never_put(&paths, record);
+            (problem, verified) = (found.problem.filter(|_| !unmade), found.verified);
             snapshot = depth.snapshot.clone().filter(|_| found.is_snapshot);
         }
         let (volume, deleted) = (name.clone(), gone.is_some());
-        BackingFinding { volume, path, is_in_store, problem, local, verified, snapshot, deleted }
+        BackingFinding {
+            volume,
+            path,
+            is_in_store,
+            problem,
+            unmade,
+            local,
+            verified,
+            snapshot,
+            deleted,
+        }
     };
     ready.chain(deleted).map(finding).collect()
 }

@@ -29,8 +29,8 @@ use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
-pub(crate) use files::local_finding;
 use files::{damage_text, drop_removed_map, is_key_noted, key_note};
+pub(crate) use files::{is_never_put, local_finding};
 use identities::Identities;
 pub(crate) use identities::{exchanged, exchanged_with};
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
@@ -76,6 +76,8 @@ pub(crate) struct StoreFinding {
     pub problem: Option<String>,
     /// What was found whole, where it could be read.
     pub verified: Option<StoreVerified>,
+    /// There is nothing of the volume.
+    pub is_absent: bool,
     /// It was the snapshot that was asked for; else the volume, which has no such snapshot.
     pub is_snapshot: bool,
 }
@@ -93,8 +95,8 @@ pub(crate) fn store_finding(
     let (url, key) = (&url_of(record), record.key.as_ref());
     if matches!(key, Some(KeySource::Command(_))) && !is_configured_key(record) {
         let problem = "its key comes from a command that is in no configuration".to_owned();
-        let (problem, verified, is_snapshot) = (Some(problem), None, snapshot.is_some());
-        return Some(StoreFinding { problem, verified, is_snapshot });
+        let (problem, is_snapshot) = (Some(problem), snapshot.is_some());
+        return Some(StoreFinding { problem, verified: None, is_absent: false, is_snapshot });
     }
     let source = Source { url, key, snapshot: snapshot.map(Name::as_str), deleted };
     let read = restore(source, None, &mut |_| ());
@@ -105,7 +107,8 @@ pub(crate) fn store_finding(
         }
         Err(report) => {
             let problem = Some(format!("{}: {}", report.error, report.cause));
-            return Some(StoreFinding { problem, verified: None, is_snapshot });
+            let is_absent = report.kind == ReportKind::NotFound;
+            return Some(StoreFinding { problem, verified: None, is_absent, is_snapshot });
         }
         Ok(answer) => answer,
     };
@@ -120,7 +123,8 @@ pub(crate) fn store_finding(
         bytes_fetched: answer.bytes_fetched,
         requests: answer.requests,
     };
-    Some(StoreFinding { problem, verified: Some(verified), is_snapshot })
+    let verified = Some(verified);
+    Some(StoreFinding { problem, verified, is_absent: false, is_snapshot })
 }
 
 /// Whether the configuration said where a volume's key comes from, when it was last applied.

@@ -104,3 +104,38 @@ fn a_creation_that_is_taken_back_has_acknowledged_nothing() {
     client.write(50);
     client.verify_store(&world, &node);
 }
+
+/// Goal: a node that is killed inside of a creation, its store without the volume yet, is sound: a
+/// check says so plainly, and the next start goes on. Where the store had the volume and has it no
+/// more, that is damage. Method: a store that refuses puts, a kill, checks; a start with a store
+/// that takes them; then all objects are deleted.
+#[test]
+fn a_creation_that_was_cut_short_is_no_damage() {
+    let Some(world) = World::new() else { return };
+    let node = world.start("a");
+    let refusing = Fault::new(Effect::Fail(StoreError::UNAVAILABLE)).on(Operation::Put);
+    let fault = world.link.fault(refusing);
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(|| world.try_create("a"));
+        while Connection::ask(&node.socket(), VOLUME).expect("the node runs").is_err() {
+            assert!(!creating.is_finished(), "it is served before that");
+        }
+        node.kill9();
+        assert!(!creating.join().expect("no panic").success);
+    });
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let words = ["check", "--backing", "--dir", &*dir];
+    let (is_sound, text) = world.run(&words);
+    assert!(is_sound && text.contains("was being created"), "{text}");
+    fault.lift();
+    let node = world.start("a");
+    let mut client = Client::open(&node);
+    client.write(50);
+    client.verify_store(&world, &node);
+    node.stop();
+    let (is_sound, text) = world.run(&words);
+    assert!(is_sound && !text.contains("was being created"), "{text}");
+    world.server.objects().into_keys().for_each(|key| world.server.delete(&key));
+    let (is_sound, text) = world.run(&words);
+    assert!(!is_sound && text.contains("there is no volume at this place"), "{text}");
+}

@@ -60,6 +60,13 @@ fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), 
             output.line(&format!("snapshot `{snapshot}` of volume `{volume}` is whole"))?;
         }
     }
+    for unmade in answer.backings.iter().filter(|backing| backing.unmade) {
+        output.line(&format!(
+            "volume `{}` was being created: `{}` has nothing of it yet, which is no damage; the \
+             next start of the node goes on",
+            unmade.volume, unmade.path
+        ))?;
+    }
     for gone in answer.backings.iter().filter(|backing| backing.deleted) {
         output.line(&format!(
             "volume `{}` was deleted; what it has is in `{}`",

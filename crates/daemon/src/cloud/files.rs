@@ -13,7 +13,7 @@ use crate::catalog::VolumeRecord;
 use crate::check::LocalFinding;
 use crate::config::KeySource;
 use crate::error::Report;
-use layby_cloud::{Inspected, Key, Paths, inspect, is_unmade};
+use layby_cloud::{Inspected, Key, Paths, inspect, is_settled, is_unmade, read_map, volume_of};
 use layby_types::format_bytes;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -150,6 +150,14 @@ pub(crate) fn local_finding(
         map_runs: status.runs,
         live_bytes: status.live_bytes,
     }))
+}
+
+/// Whether a volume's store was never found to have it, by what the node keeps: a creation was cut
+/// short before its superblock was put, and the next start goes on. One that was to be taken from
+/// another node has to be there.
+pub(crate) fn is_never_put(paths: &Paths, record: &VolumeRecord) -> bool {
+    let map = read_map(&paths.map);
+    !record.take && map.is_ok_and(|map| volume_of(&map).is_some() && !is_settled(&map))
 }
 
 /// Damaged ranges of a volume's journal, a first byte and a length each, in words.
