@@ -365,7 +365,8 @@ impl Cache {
         let state = self.volumes.get_mut(number);
         state.fault = Some(kind);
         let fault = DestageFault { level: was_reading.then_some(level), kind };
-        if state.told.replace((fault, moment.now)).is_none() {
+        let is_new = state.told.replace((fault, moment.now)).is_none();
+        if is_new || core::mem::take(&mut state.is_unreported) {
             self.actions.push(Action::Report(Event::DestageFailed { volume, fault }));
         }
         self.fail_waiting(moment, number, kind);

@@ -429,6 +429,7 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
         // Its destages do not work again: it goes.
         self.volumes.get_mut(volume).told = None;
+        self.volumes.get_mut(volume).is_unreported = false;
         // Where the data is kept, the volume is served again if a power cut breaks its removal off:
         // an older record of the log must not come back over what went home.
         for level in 0..self.levels.len() {

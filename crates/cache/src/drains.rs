@@ -218,6 +218,7 @@ impl Cache {
             && !is_planted(Plant::DrainOvertaken)
             && self.levels.iter().any(is_older);
         self.levels[level].set_dirty(now, volume, slot, current != takes_over);
+        self.report_unreported(volume);
     }
 
     /// A version that a newer one has replaced is home since: what is dirty there is as new as the

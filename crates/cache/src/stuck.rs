@@ -2,7 +2,8 @@
 //!
 //! How: the host says which. Nothing is destaged to such a backing store, and what it was given
 //! does not count against the destages that may be in flight, so that other volumes' go on. Its
-//! volume fares like one whose destaging fails: stores that wait for its blocks to leave end.
+//! volume fares like one whose destaging fails: stores that wait for its blocks to leave end. That
+//! blocks cannot be written back is reported once some are dirty.
 //! Invariant: what it was given stays locked or dirty until it answers, so that a late write lands
 //! under every newer version, never over one.
 //! Cost: a flag per volume; a pass over what is in flight where the host asks which requests wait.
@@ -51,19 +52,19 @@ impl Cache {
             volume.destage_not_before = Nanos::NEVER;
             volume.fault = Some(ErrorKind::Retry);
             let fault = DestageFault { level: None, kind: ErrorKind::Retry };
-            let is_new = volume.told.replace((fault, moment.now)).is_none();
+            volume.is_unreported = volume.told.replace((fault, moment.now)).is_none();
             self.move_places(number);
             self.volumes.has_faults = true;
-            if is_new {
-                let event = Event::DestageFailed { volume: id, fault };
-                self.actions.push(Action::Report(event));
+            if self.levels.iter().any(|level| level.holding(number).dirty > 0) {
+                self.report_unreported(number);
             }
             self.fail_waiting(moment, number, ErrorKind::Retry);
             self.fail_drains(number, ErrorKind::Retry);
         } else {
             volume.destage_not_before = moment.now;
             volume.fault = None;
-            let was_told = volume.told.take().is_some();
+            let is_unreported = core::mem::take(&mut volume.is_unreported);
+            let was_told = volume.told.take().is_some() && !is_unreported;
             self.move_places(number);
             if was_told {
                 self.actions.push(Action::Report(Event::DestageRecovered { volume: id }));
@@ -73,6 +74,16 @@ impl Cache {
         self.destage_not_before = rests.max().unwrap_or(Nanos::ZERO);
         self.pump(moment);
         core::mem::swap(&mut self.actions, actions);
+    }
+
+    /// Reports that a volume's blocks cannot be written back, once there are some.
+    pub(crate) fn report_unreported(&mut self, number: u16) {
+        let volume = self.volumes.get_mut(number);
+        if let Some((fault, _)) = volume.told
+            && core::mem::take(&mut volume.is_unreported)
+        {
+            self.actions.push(Action::Report(Event::DestageFailed { volume: volume.id, fault }));
+        }
     }
 
     /// Whether a read of some bytes would wait for a place that is stuck.

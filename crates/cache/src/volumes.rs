@@ -65,6 +65,8 @@ pub(crate) struct VolumeState {
     /// What was reported of it and not taken back, and when a destage failed last: a home that is
     /// full takes a block now and then.
     pub(crate) told: Option<(DestageFault, Nanos)>,
+    /// That was not reported yet: nothing is dirty.
+    pub(crate) is_unreported: bool,
     /// No destage of the volume is started before this, after one failed.
     pub(crate) destage_not_before: Nanos,
     /// Per level the search for a dirty block beyond the cold end that can move to a level below.
@@ -172,6 +174,7 @@ impl Volumes {
             unsynced: Unsynced::default(),
             fault: None,
             told: None,
+            is_unreported: false,
             destage_not_before: Nanos::ZERO,
             below_searches: [Search::default(); LEVELS_MAX],
             destages_inflight: 0,

@@ -297,6 +297,27 @@ fn a_stuck_backing_store_stays_known() {
     assert!(matches!(host.events.last(), Some(Event::DestageFailed { .. })));
 }
 
+/// Goal: it is no failed write-back that a backing store does not answer while nothing is dirty;
+/// it is one as soon as something is, and both ends are reported. Method: a backing store that is
+/// stuck without and with a write meanwhile, and answers again.
+#[test]
+fn a_stuck_backing_store_without_dirty_blocks_is_no_failure() {
+    let mut spec = spec([4, 4, 16]);
+    spec.classes[1].levels = 0b100;
+    let mut host = Host::new(spec, &[volume(1, 1, 64)], 1);
+    host.set_stuck(ONE, true);
+    assert_eq!(host.cache.destage_fault(ONE).map(|fault| fault.kind), Some(ErrorKind::Retry));
+    host.set_stuck(ONE, false);
+    assert_eq!(host.events, []);
+    host.set_stuck(ONE, true);
+    write(&mut host, 5, 2, 7);
+    let fault = DestageFault { level: None, kind: ErrorKind::Retry };
+    let failed = Event::DestageFailed { volume: ONE, fault };
+    assert_eq!(host.events, [failed]);
+    host.set_stuck(ONE, false);
+    assert_eq!(host.events, [failed, Event::DestageRecovered { volume: ONE }]);
+}
+
 /// Goal: a cap that cannot be met, since nothing of the volume may leave, is tried for once per
 /// pause, whatever else happens; and it is met soon after something may. Method: a volume beyond
 /// its lowered cap whose dirty blocks' backing store fails, or which cannot be read; reads of other

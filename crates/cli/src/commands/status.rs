@@ -86,7 +86,11 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
     }
     for volume in &status.volumes {
         let Some(why) = &volume.traffic.write_back_fault else { continue };
-        let dirty = bytes(volume.traffic.dirty_bytes.values().sum());
+        let dirty: u64 = volume.traffic.dirty_bytes.values().sum();
+        if dirty == 0 {
+            continue;
+        }
+        let dirty = bytes(dirty);
         // What no flush covered, a level that fails may not have.
         let safe = if status.failed.is_empty() { "safe" } else { "kept" };
         lines.push(format!(
