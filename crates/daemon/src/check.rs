@@ -17,7 +17,9 @@ use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::part_bytes;
 use crate::reached::LevelsReached;
+use crate::recovery::memory_line;
 use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_stores};
+use layby_engine::io::lies_in_memory;
 use layby_engine::store::Reached;
 use serde::Serialize;
 use std::io::{Seek as _, SeekFrom};
@@ -129,12 +131,15 @@ pub struct CheckAnswer {
     pub backings: Vec<BackingFinding>,
     /// The node's small files that are damaged.
     pub files: Vec<FileFinding>,
+    /// Levels whose file lies in a memory file system.
+    pub in_memory: Vec<Name>,
 }
 
 impl CheckAnswer {
-    /// Damage that costs nothing, a sentence each.
+    /// What is no problem and should be known, a sentence each.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        self.files.iter().filter(|file| file.is_harmless).map(FileFinding::text)
+        let files = self.files.iter().filter(|file| file.is_harmless).map(FileFinding::text);
+        files.chain(self.in_memory.iter().map(memory_line))
     }
 
     /// All problems, a sentence each.
@@ -198,10 +203,13 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
         return Err(no_snapshot(dir, snapshot));
     }
     let files = own_files::findings(dir);
+    let firsts =
+        targets.iter().filter(|(_, shard, target)| *shard == 0 && lies_in_memory(&target.path));
+    let in_memory = firsts.map(|(level, _, _)| level.clone()).collect();
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
         && backings.iter().all(|backing| backing.problem.is_none())
         && files.iter().all(|file| file.is_harmless);
-    Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings, files })
+    Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings, files, in_memory })
 }
 
 fn no_node(dir: &Path) -> Report {

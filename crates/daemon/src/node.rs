@@ -25,7 +25,7 @@ use crate::intents::Intents;
 use crate::metrics::durability;
 use crate::names::Names;
 use crate::reached::LevelsReached;
-use crate::recovery::{absences, lost_lines, recovery_line, unknown_lines};
+use crate::recovery::{absences, lost_lines, memory_lines, recovery_line, unknown_lines};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
@@ -280,6 +280,7 @@ impl Node {
         crate::control::log_start(found.as_ref(), &view);
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(unknown_lines(found.as_ref(), &reports));
+        notes.extend(memory_lines(&view, &reports));
         notes.extend(sockets.exposure(&config, &view).into_iter().chain(few_files));
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);

@@ -82,6 +82,23 @@ pub(crate) fn unknown_lines(found: Option<&Catalog>, reports: &[StartReport]) ->
     lines
 }
 
+/// Levels that are called durable and lie in memory, a line each; said in the log, too.
+pub(crate) fn memory_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
+    let in_memory = reports.first().into_iter().flat_map(|report| &report.in_memory);
+    let levels = in_memory.filter_map(|level| view.layout.levels.get(*level));
+    let lines: Vec<String> = levels.map(|level| memory_line(&level.name)).collect();
+    lines.iter().for_each(|line| tracing::warn!("{line}"));
+    lines
+}
+
+/// What is said of a level whose file lies in a memory file system.
+pub(crate) fn memory_line(level: &Name) -> String {
+    format!(
+        "level `{level}` lies in a memory file system (tmpfs): what is acknowledged as durable \
+         there survives a crash of the node, and is lost when the machine stops"
+    )
+}
+
 /// How much was recovered, and in which time.
 pub(crate) fn recovery_line(reports: &[StartReport]) -> String {
     let sum = |of: fn(&StartReport) -> u64| reports.iter().map(of).sum::<u64>();

@@ -648,6 +648,8 @@ pub struct StartReport {
     pub io: String,
     /// A line per level: its kind, size, how it becomes durable.
     pub levels: Vec<String>,
+    /// Persistent levels, by number, whose file lies in a memory file system.
+    pub in_memory: Vec<usize>,
     /// Blocks recovered dirty and clean.
     pub blocks_dirty: u64,
     /// Blocks recovered clean.

@@ -49,6 +49,7 @@ mod log;
 mod lost;
 mod lost_pages;
 mod machine;
+mod memory_level;
 mod metrics;
 mod missing;
 mod new_files;

@@ -69,6 +69,13 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             format!("level `{}` is lost: {cause}; no persistent level is used", level.name)
         }));
     }
+    for level in status.levels.iter().filter(|level| level.is_in_memory) {
+        lines.push(format!(
+            "level `{}` lies in a memory file system: what is durable there is lost when the \
+             machine stops",
+            level.name
+        ));
+    }
     for volume in &status.volumes {
         let why = volume.not_served.iter();
         lines.extend(why.map(|why| format!("volume `{}` is not served: {why}", volume.name)));

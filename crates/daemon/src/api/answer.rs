@@ -236,6 +236,9 @@ pub struct LevelAnswer {
     /// Why it was lost when the node started; none where it was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+    /// Its file lies in a memory file system: what is durable there is lost when the machine stops.
+    #[serde(default)]
+    pub is_in_memory: bool,
     /// Bytes of its file or memory, metadata included.
     pub size_bytes: u64,
     /// Bytes of blocks that it has room for.
@@ -615,8 +618,10 @@ impl Reading {
         let sum = |of: fn(&LevelStats) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
         let (block, healths) = (self.block_bytes(), self.control.healths());
         let lost = self.control.facts().lost.iter().find(|lost| lost.name == level.name);
+        let in_memory = self.control.facts().reports.first().map(|report| &report.in_memory);
         LevelAnswer {
             name: level.name.clone(),
+            is_in_memory: in_memory.is_some_and(|levels| levels.contains(&index)),
             lost: lost.map(|lost| lost.cause.clone()),
             kind: level.kind,
             policy: level.policy,

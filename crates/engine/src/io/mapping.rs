@@ -18,6 +18,7 @@ use crate::bus_error::{Fault, Watched};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -147,6 +148,17 @@ fn is_in_memory(disk: &OpenDisk) -> bool {
     magic.is_ok_and(|magic| keeps_bytes_in_memory(disk.block_device, magic))
 }
 
+/// Whether a file lies in a memory file system: what is durable there is so until the machine
+/// stops. Where it cannot be looked at, it does not.
+#[must_use]
+pub fn lies_in_memory(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    let is_device = std::fs::metadata(path).map(|found| found.file_type().is_block_device());
+    let magic = rustix::fs::statfs(path).map(|status| status.f_type as u32);
+    let both = is_device.ok().zip(magic.ok());
+    both.is_some_and(|(is_device, magic)| keeps_bytes_in_memory(is_device, magic))
+}
+
 /// Whether the bytes of a disk are in memory, by the file system of its name. For a block device
 /// that is the one of its node, mostly a devtmpfs, and says nothing of where its bytes are.
 fn keeps_bytes_in_memory(block_device: bool, magic: u32) -> bool {
@@ -258,6 +270,7 @@ mod tests {
         };
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
         assert_eq!(persistence(memory.path()), Persistence::Memory);
+        assert!(lies_in_memory(&memory.path().join("disk")) && !lies_in_memory("/none".as_ref()));
         let beside = std::env::current_exe().unwrap();
         let disk = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
         assert_ne!(persistence(disk.path()), Persistence::CacheFlush);

@@ -45,6 +45,7 @@ pub use holders::is_held_by_the_living;
 pub use host::{HostIo, IoChoice};
 pub use life::{HintState, WriteHints, WriteLife};
 pub(crate) use lost_pages::LostPages;
+pub use mapping::lies_in_memory;
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
 pub use passed::{PASSED_MAX, take_passed};

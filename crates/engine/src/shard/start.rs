@@ -13,7 +13,7 @@ use crate::control::{
 use crate::core::{Core, CoreError, Damage, HomePlace, HomePlan, LevelPlan, WearPlan, WrittenBack};
 use crate::io::{
     ARENA_BYTES_DEFAULT, HintState, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode,
-    Persistence, Scheduled, VOLATILE_BYTES_DEFAULT, Waker, WriteHints,
+    Persistence, Scheduled, VOLATILE_BYTES_DEFAULT, Waker, WriteHints, lies_in_memory,
 };
 use crate::store::{Reached, Region, SegmentPlan, StoreError, StoreIdentity};
 use layby_cache::schedule::{Load, ScheduleLimits};
@@ -332,6 +332,13 @@ pub(super) fn open_core(
     core.delay_homes(plan.home_delay);
     core.set_io_timeout(plan.io_timeout);
     report.levels = lines;
+    let is_in_memory = |part: &LevelPart| {
+        let path = part.path.as_ref().filter(|_| !part.is_absent);
+        path.is_some_and(|path| lies_in_memory(path))
+    };
+    let parts = plan.levels.iter().enumerate();
+    report.in_memory =
+        parts.filter(|(_, part)| is_in_memory(part)).map(|(level, _)| level).collect();
     report.absent.extend(absent);
     Ok((core, report))
 }
@@ -501,7 +508,11 @@ fn open_level(
     if kind == LevelKind::Ssd {
         let hints = hints_line(io.hint_state(disk), part.segments.hints);
         let name = &part.name;
-        let line = format!("{name}: ssd log, {size}, {direct}, durable by device flush, {hints}");
+        let how = match lies_in_memory(path) {
+            true => "in memory, lost when this machine stops",
+            false => "durable by device flush",
+        };
+        let line = format!("{name}: ssd log, {size}, {direct}, {how}, {hints}");
         let (segments, wear) = (part.segments, part.wear);
         return Ok((LevelPlan::Ssd { region, format, is_strict, known, segments, wear }, line));
     }
