@@ -230,6 +230,7 @@ fn name(kind: ErrorKind) -> &'static str {
         ErrorKind::Invalid => "invalid",
         ErrorKind::Full => "full",
         ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Unwritable => "unwritable",
         ErrorKind::Closed => "closed",
         ErrorKind::Unsupported => "unsupported",
         ErrorKind::Denied => "denied",

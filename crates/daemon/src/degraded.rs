@@ -25,7 +25,7 @@ use crate::node::{ShardRequest, requests};
 use crate::reached::LevelsReached;
 use crate::shards::write_back;
 use layby_engine::control::VolumePlan;
-use layby_engine::core::{Damage, WrittenBack};
+use layby_engine::core::{Damage, NotWritten, WrittenBack};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -296,8 +296,8 @@ pub(crate) fn write_back_volume(
     let mut blocks = 0;
     for request in offline_requests(config, view, homes, lost, &plans)? {
         for WrittenBack { result, .. } in write_back(request, damage)? {
-            blocks += result.map_err(|cause| {
-                Report::new(ReportKind::Corrupt, error.clone())
+            blocks += result.map_err(|NotWritten { kind, cause }| {
+                Report::new(kind.into(), error.clone())
                     .cause(cause)
                     .state("no level was changed; blocks that were not written are in their level")
                     .hint("correct the cause and start the node again")

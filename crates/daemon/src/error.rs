@@ -66,7 +66,7 @@ impl ReportKind {
 impl From<ErrorKind> for ReportKind {
     fn from(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::Retry => ReportKind::Failure,
+            ErrorKind::Retry | ErrorKind::Unwritable => ReportKind::Failure,
             ErrorKind::Invalid | ErrorKind::Unsupported => ReportKind::Invalid,
             ErrorKind::Full => ReportKind::Full,
             ErrorKind::Corrupt => ReportKind::Corrupt,

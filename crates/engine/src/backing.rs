@@ -17,7 +17,7 @@ pub use part::{PartHome, PartPlan, SharedLoss};
 
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 /// A home whose calls end on threads of its own. With each end it calls the shard's waker, after
@@ -345,6 +345,8 @@ pub struct FileBacking {
     reads: HashMap<u64, (u64, u64)>,
     /// By the token of any other call but a sync.
     ends: HashMap<u64, Reaching>,
+    /// The tokens of questions for runs of data, which change nothing.
+    extents: HashSet<u64>,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
     syncs: Syncs,
@@ -383,8 +385,8 @@ impl FileBacking {
     pub fn new(disk: DiskId, name: String, tag: u64, length: u64) -> Self {
         let (queue, done) = (VecDeque::new(), VecDeque::new());
         let (syncs, clipped) = (Syncs::default(), HashMap::new());
-        let (reads, ends) = (HashMap::new(), HashMap::new());
-        FileBacking { disk, name, tag, length, clipped, reads, ends, queue, done, syncs }
+        let (reads, ends, extents) = (HashMap::new(), HashMap::new(), HashSet::new());
+        FileBacking { disk, name, tag, length, clipped, reads, ends, extents, queue, done, syncs }
     }
 
     /// Cuts off what lies beyond the volume's end.
@@ -448,13 +450,20 @@ impl FileBacking {
         let whole = |moved: usize| {
             let moved = moved as u64;
             let is_at_end = read.is_some_and(|(start, end)| start + moved >= end);
-            // Else the file was truncated: what lay there is not zeros.
+            // Else the file was truncated, and what lay there is not zeros; or it has no room.
             if moved >= wanted || is_at_end { Ok(()) } else { Err(ErrorKind::Corrupt) }
+        };
+        // Only what cannot be read is damaged.
+        let is_change = read.is_none() && !self.extents.remove(&token);
+        let of_change = |kind| match kind {
+            ErrorKind::Corrupt if is_change => ErrorKind::Unwritable,
+            kind => kind,
         };
         let is_sync = self.syncs.inflight.contains(&token);
         let is_sync_failed = done.is_sync_failed || (is_sync && done.result.is_err());
         self.syncs.is_lost |= done.is_sync_failed;
         let result = self.syncs.end(token, done.result.map_err(kind_of).and_then(whole));
+        let result = result.map_err(of_change);
         if is_sync_failed {
             self.syncs.failed_total += 1;
             self.doubt_writes();
@@ -508,6 +517,7 @@ impl Backing<Buffer> for FileBacking {
                 IoOperation::Zero { disk, offset, length, keep_allocated }
             }
             BackingOperation::Extents { offset, length } => {
+                self.extents.insert(token);
                 IoOperation::Extents { disk, offset, length }
             }
             BackingOperation::Sync => {

@@ -13,6 +13,9 @@ pub enum ErrorKind {
     Full,
     /// Stored bytes do not match their checksum, or the device cannot return them.
     Corrupt,
+    /// The device or file below did not take what was to be written, and names no reason that has a
+    /// kind of its own; nothing that is stored is damaged by that.
+    Unwritable,
     /// The volume, node or peer is shutting down or gone.
     Closed,
     /// Understood, but not offered here.
@@ -28,6 +31,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Invalid => "invalid request",
             ErrorKind::Full => "no space left",
             ErrorKind::Corrupt => "stored data is unreadable or corrupt",
+            ErrorKind::Unwritable => "the device or file does not take writes",
             ErrorKind::Closed => "closed",
             ErrorKind::Unsupported => "not supported",
             ErrorKind::Denied => "not permitted",

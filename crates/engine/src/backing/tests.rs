@@ -91,6 +91,41 @@ fn a_home_that_shrank_refuses() {
     }
 }
 
+/// Goal: a backing store that takes no writes is not called corrupt, and one that cannot return
+/// what is in it is; a refusal with a reason of its own keeps that. Method: each operation with
+/// each error of the system.
+#[test]
+fn a_refused_write_is_no_damage() {
+    let unwritable = ErrorKind::Unwritable;
+    for (errno, of_change, of_read) in [
+        (Errno::IO, unwritable, ErrorKind::Corrupt),
+        (Errno::BADMSG, unwritable, ErrorKind::Corrupt),
+        (Errno::NOSPC, ErrorKind::Full, ErrorKind::Full),
+        (Errno::ACCESS, ErrorKind::Denied, ErrorKind::Denied),
+        (Errno::PERM, ErrorKind::Denied, ErrorKind::Denied),
+        (Errno::ROFS, ErrorKind::Denied, ErrorKind::Denied),
+    ] {
+        let mut io = SimIo::new(3);
+        let disk = io.add_disk("home", 8 * BLOCK);
+        let mut home = HomeBacking::File(FileBacking::new(disk, "home".into(), 1, 8 * BLOCK));
+        let buffer = filled(&mut io, 1, 3);
+        let write = BackingOperation::Write { offset: 0, buffer, durable: false };
+        let zero = BackingOperation::Zero { offset: 0, length: BLOCK, keep_allocated: false };
+        let buffer = filled(&mut io, 1, 3);
+        let read = BackingOperation::Read { offset: 0, buffer };
+        for (kind, operation, expected) in [
+            (OperationKind::Write, write, of_change),
+            (OperationKind::Zero, zero, of_change),
+            (OperationKind::Sync, BackingOperation::Sync, of_change),
+            (OperationKind::Read, read, of_read),
+        ] {
+            io.fail_next(disk, kind, errno);
+            let done = run(&mut io, &mut home, operation);
+            assert_eq!(done.result, Err(expected), "{kind:?}: {errno}");
+        }
+    }
+}
+
 /// Hands each end to the backing store whose tag its token has, and gives the ends of calls in
 /// their order: whose, and how it ended.
 fn run_all(io: &mut SimIo, homes: &mut [HomeBacking], mut calls: usize) -> Vec<(u64, End)> {
@@ -141,7 +176,7 @@ fn a_durable_write_beside_a_failed_sync_fails() {
         // Where the sync ends last, the write was durable before.
         if !is_sync || first == 1 {
             seen[usize::from(is_sync)] += 1;
-            assert_eq!((failed, beside), (Err(ErrorKind::Corrupt), Err(ErrorKind::Retry)));
+            assert_eq!((failed, beside), (Err(ErrorKind::Unwritable), Err(ErrorKind::Retry)));
         }
         assert!(homes[0].is_lost());
         let later = durable(&mut io, 2 * BLOCK, 1);

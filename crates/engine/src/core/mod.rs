@@ -40,7 +40,7 @@ pub(crate) mod tests;
 
 pub use answer::{Place, ReadAnswer};
 pub use objectives::ClassLatency;
-pub use offline::{Damage, WrittenBack};
+pub use offline::{Damage, NotWritten, WrittenBack};
 pub use recover::{CoreError, HomePlace, HomePlan};
 pub use stop::{STOP_PATIENCE, UncleanStop};
 pub use stores::{Level, LevelPlan};

@@ -16,7 +16,8 @@ use crate::io::Io;
 use crate::store::{CorruptInfo, Recovered, RecoveredEntry, Resolved, StoreIdentity, resolve};
 use layby_cache::CacheSpec;
 use layby_types::planted::{Plant, is_planted};
-use layby_types::{BackingOperation, VolumeId};
+use layby_types::{BackingOperation, ErrorKind, VolumeId};
+use std::fmt;
 
 /// What became of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,29 @@ pub struct WrittenBack {
     /// Which volume.
     pub volume: VolumeId,
     /// Blocks written to its backing store, which has all of it now; or why it has not.
-    pub result: Result<u64, String>,
+    pub result: Result<u64, NotWritten>,
+}
+
+/// Why not all of a volume was written back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotWritten {
+    /// By remedy.
+    pub kind: ErrorKind,
+    /// In words.
+    pub cause: String,
+}
+
+impl NotWritten {
+    /// What a level holds is damaged.
+    fn of_damage(cause: String) -> NotWritten {
+        NotWritten { kind: ErrorKind::Corrupt, cause }
+    }
+}
+
+impl fmt::Display for NotWritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
 }
 
 /// Whether damage in the levels that are there is accepted as a loss.
@@ -66,17 +89,19 @@ impl Core {
         volume: VolumeId,
         found: &mut Found,
         damage: Damage,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, NotWritten> {
         if let (Damage::Refused, Some(cause)) = (damage, found.damage_of(volume)) {
-            return Err(cause);
+            return Err(NotWritten::of_damage(cause));
         }
         let is_its = |entry: &&(usize, RecoveredEntry)| {
             entry.1.key.volume() == volume && !self.is_behind(entry.1.key)
         };
         let entries: Vec<_> = found.dirty.iter().filter(is_its).copied().collect();
         let failed = |error: CoreError| match error {
-            CoreError::Home { name, kind } => format!("cannot write `{name}`: {kind}"),
-            other => format!("{other:?}"),
+            CoreError::Home { name, kind } => {
+                NotWritten { kind, cause: format!("cannot write `{name}`: {kind}") }
+            }
+            other => NotWritten::of_damage(format!("{other:?}")),
         };
         if !is_planted(Plant::WriteBackZeroesOmitted) {
             self.zero_again(io, volume, &found.resolved).map_err(failed)?;
@@ -86,7 +111,8 @@ impl Core {
             let offset = size.offset_of(entry.key.block());
             let Some(data) = self.read_alone(io, level, entry) else {
                 if damage == Damage::Refused {
-                    return Err(format!("the block at byte {offset} cannot be read"));
+                    let cause = format!("the block at byte {offset} cannot be read");
+                    return Err(NotWritten::of_damage(cause));
                 }
                 continue;
             };

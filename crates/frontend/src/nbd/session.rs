@@ -355,7 +355,7 @@ fn invalid(message: &'static str) -> Refusal {
 /// The protocol's error value for a kind.
 fn errno_of(call: &Call, kind: ErrorKind) -> u32 {
     match kind {
-        ErrorKind::Retry | ErrorKind::Corrupt => errno::EIO,
+        ErrorKind::Retry | ErrorKind::Corrupt | ErrorKind::Unwritable => errno::EIO,
         ErrorKind::Invalid => errno::EINVAL,
         ErrorKind::Full => errno::ENOSPC,
         ErrorKind::Closed => errno::ESHUTDOWN,
