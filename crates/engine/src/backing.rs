@@ -17,7 +17,7 @@ pub use part::{PartHome, PartPlan, SharedLoss};
 
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 /// A home whose calls end on threads of its own. With each end it calls the shard's waker, after
@@ -345,8 +345,6 @@ pub struct FileBacking {
     reads: HashMap<u64, (u64, u64)>,
     /// By the token of any other call but a sync.
     ends: HashMap<u64, Reaching>,
-    /// The tokens of questions for runs of data, which change nothing.
-    extents: HashSet<u64>,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
     syncs: Syncs,
@@ -360,6 +358,8 @@ struct Reaching {
     /// meanwhile: the device may have dropped what was written, and said so once, to the other.
     is_durable: bool,
     is_doubtful: bool,
+    /// It asks for runs, and changes nothing.
+    is_question: bool,
 }
 
 /// What a home does not hear of a call.
@@ -385,8 +385,8 @@ impl FileBacking {
     pub fn new(disk: DiskId, name: String, tag: u64, length: u64) -> Self {
         let (queue, done) = (VecDeque::new(), VecDeque::new());
         let (syncs, clipped) = (Syncs::default(), HashMap::new());
-        let (reads, ends, extents) = (HashMap::new(), HashMap::new(), HashSet::new());
-        FileBacking { disk, name, tag, length, clipped, reads, ends, extents, queue, done, syncs }
+        let (reads, ends) = (HashMap::new(), HashMap::new());
+        FileBacking { disk, name, tag, length, clipped, reads, ends, queue, done, syncs }
     }
 
     /// Cuts off what lies beyond the volume's end.
@@ -408,7 +408,9 @@ impl FileBacking {
         let over = (offset + length).saturating_sub(end);
         let reach = offset + length - if over < length { over } else { 0 };
         let is_durable = matches!(operation, BackingOperation::Write { durable: true, .. });
-        self.ends.insert(token, Reaching { end: reach, is_durable, is_doubtful: false });
+        let is_question = matches!(asks, Asks::Runs);
+        let reaching = Reaching { end: reach, is_durable, is_doubtful: false, is_question };
+        self.ends.insert(token, reaching);
         if over == 0 || over >= length {
             return;
         }
@@ -443,7 +445,8 @@ impl FileBacking {
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
-        let is_doubtful = self.ends.remove(&token).is_some_and(|it| it.is_doubtful);
+        let reaching = self.ends.remove(&token);
+        let is_doubtful = reaching.as_ref().is_some_and(|it| it.is_doubtful);
         let clip = self.clipped.remove(&token);
         let wanted = done.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let read = self.reads.remove(&token).map(|(start, end)| (start, end.min(self.length)));
@@ -454,7 +457,7 @@ impl FileBacking {
             if moved >= wanted || is_at_end { Ok(()) } else { Err(ErrorKind::Corrupt) }
         };
         // Only what cannot be read is damaged.
-        let is_change = read.is_none() && !self.extents.remove(&token);
+        let is_change = read.is_none() && !reaching.is_some_and(|it| it.is_question);
         let of_change = |kind| match kind {
             ErrorKind::Corrupt if is_change => ErrorKind::Unwritable,
             kind => kind,
@@ -517,7 +520,6 @@ impl Backing<Buffer> for FileBacking {
                 IoOperation::Zero { disk, offset, length, keep_allocated }
             }
             BackingOperation::Extents { offset, length } => {
-                self.extents.insert(token);
                 IoOperation::Extents { disk, offset, length }
             }
             BackingOperation::Sync => {
