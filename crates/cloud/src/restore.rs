@@ -1,7 +1,8 @@
 //! A volume from the store alone: for a machine that has nothing else, and to verify the store.
 //!
-//! How: superblock, checkpoint, then the indexes of the segments behind it; whole segments that the
-//! superblock does not name yet are taken, too, up to the first that is missing. What the map then
+//! How: superblock, checkpoint, then the indexes of the segments behind it; segments that the
+//! superblock does not name yet are read whole and taken, too, up to the first that is damaged or
+//! missing. What the map then
 //! names is fetched segment by segment and verified. A node that serves the volume meanwhile may
 //! delete what was to be read, once it has replaced the superblock: then what there is by then is
 //! found, and what was not read of it yet, or lies elsewhere, is read. Segments never change, so
@@ -15,7 +16,7 @@ use crate::clone::split_key;
 use crate::codec::BLOCKS_MAX;
 use crate::map::{self, ChunkPlace, CloudMap, EARLIER};
 use crate::runs::{Place, Runs};
-use crate::segment::{HEADER_BYTES, Index, SegmentName, VolumeUuid, decode_chunk};
+use crate::segment::{HEADER_BYTES, Index, SegmentName, VolumeUuid, WHOLE, decode_chunk};
 use crate::snapshot::Snapshot;
 use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
@@ -280,11 +281,14 @@ impl Restored {
             if is_planted(Plant::NewestSegmentsIgnored) && superblock.checkpoint.is_some() {
                 break;
             }
-            match (read_index(fetch, volume, name), name.number <= superblock.committed) {
-                (Ok(index), _) => map.apply(&index),
-                (Err(error), true) => return Err(error),
-                (Err(RestoreError::Damaged(_)), false) => break,
-                (Err(error), false) => return Err(error),
+            let index = match name.number <= superblock.committed {
+                true => read_index(fetch, volume, name),
+                false => read_whole(fetch, volume, name),
+            };
+            match index {
+                Ok(index) => map.apply(&index),
+                Err(RestoreError::Damaged(_)) if name.number > superblock.committed => break,
+                Err(error) => return Err(error),
             }
         }
         // Without a word on who wrote a segment that it has, the superblock is not whole.
@@ -524,6 +528,23 @@ fn read_index(
     let is_own = |index: &Index| index.name == name && index.volume == volume;
     let index = Index::decode(&bytes).filter(is_own);
     index.ok_or(RestoreError::Damaged(key))
+}
+
+/// The index of a segment that no superblock names: nothing vouches for it but its own checksums.
+fn read_whole(
+    fetch: Fetch<'_>,
+    volume: VolumeUuid,
+    name: SegmentName,
+) -> Result<Index, RestoreError> {
+    let key = name.key();
+    let is_own = |index: &Index| index.name == name && index.volume == volume;
+    let bytes = get(fetch, &key, Some(WHOLE))?;
+    if let Some(index) = Index::decode_whole(&bytes).filter(is_own) {
+        return Ok(index);
+    }
+    // One wrong answer is not yet a damaged object.
+    let bytes = get(fetch, &key, Some(WHOLE))?;
+    Index::decode_whole(&bytes).filter(is_own).ok_or(RestoreError::Damaged(key))
 }
 
 /// Runs that are fetched together: neighbours with small gaps.

@@ -26,6 +26,9 @@ pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// The most that a segment has: twice the largest `object` that may be configured.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 128 << 20;
+/// A range that shows all of a segment, and whether there is more of it: a longer object is
+/// damaged, and not asked for again and again.
+pub(crate) const WHOLE: Range<u64> = 0..SEGMENT_BYTES_MAX + 1;
 /// Blocks of data that a segment has at most: a chunk of the smallest ones for each entry.
 pub(crate) const SEGMENT_BLOCKS_MAX: u64 =
     SEGMENT_BYTES_MAX / ENTRY_BYTES as u64 * (CHUNK_BYTES as u64 / 512);
@@ -213,6 +216,20 @@ impl Index {
             Index { volume, name, block_bytes, journal_next, object_bytes, entries: entries? };
         let is_known = (SEGMENT_VERSION..=SEGMENT_VERSION_LZ4).contains(&version);
         (is_known && index.is_sane()).then_some(index)
+    }
+
+    /// What an object says of itself that is whole: all of its bytes are there, and all of its
+    /// checksums hold. A segment that no superblock names is vouched for by nothing else.
+    #[must_use]
+    pub(crate) fn decode_whole(object: &[u8]) -> Option<Self> {
+        let index = Self::decode(object)?;
+        let is_sound = |entry: &Entry| {
+            let at = entry.at as usize;
+            let chunk = object.get(at..at + entry.stored as usize);
+            entry.kind == EntryKind::Zero || chunk.is_some_and(|bytes| crc32c(bytes) == entry.crc)
+        };
+        let is_whole = object.len() as u64 == index.object_bytes;
+        (is_whole && index.entries.iter().all(is_sound)).then_some(index)
     }
 
     fn is_sane(&self) -> bool {
@@ -435,6 +452,26 @@ mod tests {
             bad[at] ^= 1 << (at % 8);
             assert_eq!(Index::decode(&bad), None, "byte {at}");
             assert_eq!(Index::decode(&object[..at]), None, "cut at {at}");
+        }
+    }
+
+    /// Goal: an object counts as whole only where each of its bytes is as it was put, and no more.
+    /// Method: every byte of its head changed and many of its chunks, cuts there, a byte more; each
+    /// compression.
+    #[test]
+    fn only_a_whole_object_is_whole() {
+        for compression in [Compression::None, Compression::Zstd(1), Compression::Lz4] {
+            let (object, index, _) = sample(compression);
+            let head = Index::head_bytes(index.entries.len());
+            assert_eq!(Index::decode_whole(&object), Some(index));
+            for at in (0..head).chain((head..object.len()).step_by(61)) {
+                let mut bad = object.clone();
+                bad[at] ^= 1 << (at % 8);
+                assert_eq!(Index::decode_whole(&bad), None, "byte {at}");
+                assert_eq!(Index::decode_whole(&object[..at]), None, "cut at {at}");
+            }
+            let longer = [&object[..], &[0]].concat();
+            assert_eq!(Index::decode_whole(&longer), None);
         }
     }
 

@@ -8,7 +8,8 @@
 //! Cost: memory for all objects. Not for: time, and what a link carries; see `layby_device`.
 
 use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
-use crate::superblock::SUPERBLOCK_KEY;
+use crate::segment::SegmentName;
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
 use layby_types::Rng;
 use std::collections::BTreeMap;
@@ -126,6 +127,45 @@ impl SimStore {
         }
         self.objects.remove(key);
         End::Done
+    }
+
+    /// The segments that it took and that no superblock names yet.
+    #[must_use]
+    pub fn unnamed(&self) -> Vec<String> {
+        let found = self.objects.get(SUPERBLOCK_KEY);
+        let Some(block) = found.and_then(|(bytes, _)| Superblock::decode(bytes)) else {
+            return Vec::new();
+        };
+        let is_unnamed = |key: &&String| {
+            let name = SegmentName::parse(key).filter(|name| name.number > block.committed);
+            name.is_some_and(|name| block.segment(name.number) == Some(name))
+        };
+        self.objects.keys().filter(is_unnamed).cloned().collect()
+    }
+
+    /// Damages or loses one of [`SimStore::unnamed`], whichever the chance falls on; answers what
+    /// happened, or nothing where there is none.
+    pub fn spoil_unnamed(&mut self, rng: &mut Rng) -> Option<&'static str> {
+        let unnamed = self.unnamed();
+        let key = unnamed.get(rng.below(unnamed.len().max(1) as u64) as usize)?;
+        let (bytes, _) = self.objects.get_mut(key).expect("it was just listed");
+        let at = rng.below(bytes.len() as u64) as usize;
+        match rng.below(3) {
+            0 => {
+                self.objects.remove(key);
+                Some("lost put")
+            }
+            1 => {
+                bytes.truncate(at);
+                Some("truncated put")
+            }
+            _ => {
+                let mut changed = bytes.to_vec();
+                changed[at] ^= 1 << rng.below(8);
+                *bytes = changed.into();
+                Some("damaged put")
+            }
+        }
     }
 
     /// Does what is asked, at once and without a fault but those that the store always has.
@@ -557,6 +597,18 @@ impl SimWorld {
     /// Performs a request for one that waits for its end. Panics where its object never answers.
     pub fn ask(&mut self, request: &Request) -> End {
         self.object(request).expect("its object answers")
+    }
+
+    /// As [`SimStore::spoil_unnamed`], unless a superblock is on its way that may name the segment.
+    pub fn spoil_unnamed(&mut self, rng: &mut Rng) -> Option<&'static str> {
+        let put = |request: &Request| match request {
+            Request::Put { key, .. } => Some(key.clone()),
+            _ => None,
+        };
+        if self.strays.iter().filter_map(put).any(|key| key == SUPERBLOCK_KEY) {
+            return None;
+        }
+        self.store.spoil_unnamed(rng)
     }
 
     /// All requests arrive that are still on their way from before.

@@ -118,11 +118,14 @@ pub enum Plant {
     /// A volume is called clean while a change of it waits for an intent that is recorded already
     /// (a fault that a hunt found).
     CleanWhileWanted,
+    /// A segment in the store that no superblock names counts once its header is there (a fault
+    /// that a hunt found).
+    HeaderForWhole,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 51] = [
+    pub const ALL: [Plant; 52] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -174,6 +177,7 @@ impl Plant {
         Plant::AbandonedAnswered,
         Plant::CopyUnvouched,
         Plant::CleanWhileWanted,
+        Plant::HeaderForWhole,
     ];
 }
 

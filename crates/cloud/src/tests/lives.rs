@@ -293,9 +293,15 @@ impl Life {
 
     /// The power fails, and the node starts again.
     pub(super) fn crash(&mut self) {
+        self.crash_beside(|_| ());
+    }
+
+    /// The same, and something happens before the node starts.
+    pub(super) fn crash_beside(&mut self, harm: impl FnOnce(&mut World)) {
         let actions = self.volume.take_actions();
         self.world.take(actions);
         self.world.cut_power();
+        harm(&mut self.world);
         // What an earlier session stored is read whatever the next one does.
         let all = [Compression::None, Compression::Zstd(1), Compression::Lz4];
         let compression = all[self.world.rng.below(3) as usize];
@@ -416,7 +422,7 @@ impl Life {
     }
 
     /// What the store alone has, as a prefix; not older than what was committed.
-    fn restore(&self) -> usize {
+    pub(super) fn restore(&self) -> usize {
         let store = &self.world.store;
         let mut fetch = |key: &str, range| store.get(key, range).map(|(bytes, _)| bytes);
         match Restored::open(&mut fetch) {

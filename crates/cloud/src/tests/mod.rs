@@ -22,5 +22,6 @@ mod sizes;
 mod snapshots;
 mod space;
 mod takes;
+mod unnamed;
 mod uploaded;
 mod waits;

@@ -45,7 +45,8 @@ fn answer_of(step: &Step, bytes: &[u8]) -> Answer {
             }
             Index::decode(bytes).is_some()
         }
-        Step::Confirm { .. } | Step::Probe(_) | Step::Propose | Step::Look { .. } => true,
+        Step::Unnamed { .. } => Index::decode_whole(bytes).is_some(),
+        Step::Probe(_) | Step::Propose | Step::Look { .. } => true,
     };
     if is_whole { Answer::Whole } else { Answer::Damaged }
 }
@@ -62,8 +63,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn is_missed(&mut self, step: &Step, request: &Request, end: &End) -> bool {
         let is_there = match step {
             Step::Fetch => self.had_superblock(),
-            Step::Head { .. } => self.map.number < self.session.committed(),
-            Step::Checkpoint | Step::Confirm { .. } | Step::Recheck(_) => true,
+            // One that learns finds out where they end.
+            Step::Unnamed { .. } => !self.is_learning(),
+            Step::Head { .. } | Step::Checkpoint | Step::Recheck(_) => true,
             Step::Before | Step::Compare | Step::After => self.session.current().is_some(),
             Step::Probe(_) | Step::Propose | Step::Look { .. } => return false,
         };

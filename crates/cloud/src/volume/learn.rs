@@ -1,8 +1,8 @@
 //! Before a claim: whose the volume is, and what the store knows of it that this node does not.
 //!
 //! How: the superblock is refused, or the map is brought up to it by the checkpoint that it names
-//! and the indexes of the segments behind that. Segments that this node's map has beyond the
-//! superblock are looked for in the store. Then the volume is claimed; see `session` and `claims`.
+//! and the indexes of the segments behind that. Segments beyond the superblock are read whole, see
+//! `unnamed`. Then the volume is claimed; see `session` and `claims`.
 //! Invariant: nothing of the store is changed here. A volume that this node knows is never begun
 //! anew.
 //! Cost: a request for the superblock, one for each segment that the node does not know. Not for:
@@ -10,6 +10,7 @@
 
 use super::again::STAYS_DAMAGED;
 use super::session::{HEAD_BYTES, Step};
+use super::uploaded::Uploaded;
 use super::{Flight, Volume};
 use crate::action::{Request, Tag};
 use crate::map::CloudMap;
@@ -48,16 +49,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if let Some(why) = self.refusal(&block) {
             return self.lose(why);
         }
-        if !self.is_own(&block) && !self.goes_on(&block) {
+        let goes_on = self.goes_on(&block);
+        if !self.is_own(&block) && !goes_on {
             // What this node knew of the volume is another history's.
             self.map = Arc::new(CloudMap::new(self.plan.volume));
             self.at_hand.clear();
             self.read_cache.clear();
             self.is_known = false;
         }
+        if !goes_on {
+            // What no superblock named may be another session's by now.
+            self.session.confirmed = 0;
+            self.session.relearned = None;
+        }
         self.commit.checkpoint_stored = block.checkpoint;
         self.session.epoch = block.epoch;
-        self.session.confirmed = block.committed;
+        self.session.confirmed = self.session.confirmed.max(block.committed);
         self.session.current = Some((block, tag.unwrap_or(Tag(String::new()))));
         self.catch_up();
     }
@@ -137,24 +144,28 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// Fetches what the store knows and this node does not, one object after the other.
-    fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) {
         let Some(block) = self.session.current() else { return };
         if self.is_known
             && let Some(why) = self.set_back(block)
         {
             return self.recheck(why);
         }
-        let behind = block.checkpoint.filter(|checkpoint| checkpoint.number > self.map.number);
+        let number = self.learned().number;
+        let behind = block.checkpoint.filter(|checkpoint| checkpoint.number > number);
         if let Some(checkpoint) = behind {
             let request = Request::Get { key: checkpoint.key(), range: None };
             return self.ask(request, Flight::Superblock(Step::Checkpoint));
         }
-        // A node that knows nothing of the volume takes whole segments, too, that the superblock
-        // does not name yet: the one who wrote them can name them no more.
-        if block.committed > self.map.number || !self.is_known {
+        if block.committed > number {
             return self.fetch_head(HEAD_BYTES, false);
         }
-        self.claim();
+        // A node that knows nothing of the volume takes whole segments, too, that the superblock
+        // does not name yet: the one who wrote them can name them no more.
+        match block.segment(number + 1).filter(|_| self.is_learning()) {
+            Some(name) => self.fetch_unnamed(name),
+            None => self.claim(),
+        }
     }
 
     /// Why a superblock of this node is older than one that the store is known to have had: each
@@ -170,31 +181,24 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         Some(format!("the store was set back: its superblock {found}, and {had}"))
     }
 
-    /// Claims the volume, once the store has shown the segments that this node's map has beyond the
-    /// superblock: it took them, and may have been set back since, or be another folder.
+    /// Claims the volume, once the segments are verified that this node's map has beyond the
+    /// superblock: the store took them, and may have lost or damaged them since.
     pub(super) fn claim(&mut self) {
-        while self.is_known && self.session.confirmed < self.map.number {
-            let number = self.session.confirmed + 1;
-            if let Some(key) = self.map.key(number) {
-                let request = Request::Get { key, range: Some(0..HEADER_BYTES as u64) };
-                return self.ask(request, Flight::Superblock(Step::Confirm { number }));
-            }
-            self.session.confirmed = number;
+        if self.verify_next() {
+            return;
         }
-        self.journal_catches_up();
+        self.go_back();
+        if !self.session.is_lost() {
+            self.journal_catches_up();
+        }
         if !self.session.is_lost() {
             self.propose_claim();
         }
     }
 
-    pub(super) fn is_beyond_committed(&self) -> bool {
-        self.map.number >= self.session.committed()
-    }
-
     fn fetch_head(&mut self, length: u64, is_whole: bool) {
-        let next = self.map.number + 1;
-        let name = self.session.current().and_then(|block| block.segment(next));
-        let Some(name) = name else {
+        let next = self.learned().number + 1;
+        let Some(name) = self.named(next) else {
             return self.lose(format!("the superblock does not say who wrote segment {next}"));
         };
         let request = Request::Get { key: name.key(), range: Some(0..length) };
@@ -215,7 +219,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.is_passed_by_copy(map.journal_next) {
             return self.lose_to_copy();
         }
+        if let Some(relearned) = &mut self.session.relearned {
+            **relearned = map;
+            return self.catch_up();
+        }
         self.drop_stored(map.journal_next);
+        self.uploaded = Uploaded::default();
         self.map = Arc::new(map);
         self.at_hand.clear();
         self.read_cache.clear();
@@ -233,21 +242,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     pub(super) fn on_head(&mut self, bytes: &[u8], is_whole: bool) {
-        let next = self.map.number + 1;
-        let named = self.session.current().and_then(|block| block.segment(next));
+        let next = self.learned().number + 1;
+        let named = self.named(next);
         let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
         match (Index::decode(bytes), length) {
             (Some(index), _) if named == Some(index.name) && index.volume == self.plan.volume => {
-                if self.is_passed_by_copy(index.journal_next) {
-                    return self.lose_to_copy();
-                }
-                self.apply(&index, index.journal_next);
-                self.catch_up();
+                self.learn(&index);
             }
             (None, Some(length)) if !is_whole && length > bytes.len() => {
                 self.fetch_head(length as u64, true);
             }
-            _ if self.is_beyond_committed() => self.claim(),
             _ => self.recheck(format!("segment {next} in the store is damaged; {STAYS_DAMAGED}")),
         }
     }

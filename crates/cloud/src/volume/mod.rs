@@ -27,6 +27,7 @@ mod session;
 mod size;
 mod snapshots;
 mod turns;
+mod unnamed;
 mod upload;
 mod uploaded;
 mod verify;

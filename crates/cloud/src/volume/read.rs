@@ -80,6 +80,13 @@ impl<B> Default for Reads<B> {
     }
 }
 
+impl<B> Reads<B> {
+    /// Segments may be there again by now that were missing.
+    pub(super) fn forget_missing(&mut self) {
+        self.missing.clear();
+    }
+}
+
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn start_read(&mut self, token: u64, offset: u64, buffer: B) {
         if self.is_stopping || self.session.is_taken() {
@@ -376,6 +383,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             let doublings = *count - 1;
             self.at_hand.forget(place.number);
             return Some(if is_missing { Nanos(PAUSE.0 << doublings) } else { Nanos::ZERO });
+        }
+        if self.is_unverified(place.number) {
+            return Some(Nanos(PAUSE.0 << FETCHES_AGAIN_MAX));
         }
         if is_missing {
             if self.reads.missing.len() >= MISSING_MAX {

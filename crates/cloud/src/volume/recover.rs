@@ -10,6 +10,7 @@
 use super::commit::{Commits, map_file};
 use super::session::Session;
 use super::upload::Uploads;
+use super::uploaded::Uploaded;
 use super::write::Writes;
 use super::{LocalPlace, Plan, Volume};
 use crate::journal::{
@@ -24,7 +25,7 @@ use layby_types::{Nanos, Rng};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 /// Older a write that the store lacks is not: a clock was wrong, or nobody looked at one.
@@ -235,9 +236,10 @@ impl<B> Volume<B> {
         let tail = committed.unwrap_or_default();
         let (mut batches, damaged) = scan_whole(&ring, start, plan.block_bytes, read)?;
         batches.iter_mut().for_each(|batch| batch.since = since(batch.since, now));
-        let overlay = overlay_of(&batches, map.journal_next);
+        let overlay = overlay_of(&batches, map.journal_next..);
         let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));
         let journal = Journal::new(ring, batches, from);
+        let uploaded = Uploaded::of(&journal.batches, map.journal_next);
         let seq_next = journal.seq_next;
         let end = plan.size_bytes.div_ceil(plan.block_bytes.into());
         let resizing = super::size::Resizing::opened(journal.batches.iter(), end);
@@ -260,7 +262,7 @@ impl<B> Volume<B> {
             done: VecDeque::new(),
             journal,
             overlay,
-            uploaded: super::uploaded::Uploaded::default(),
+            uploaded,
             read_cache: super::read_cache::ReadCache::default(),
             map: Arc::new(map),
             write: Writes::new(seq_next),
@@ -296,7 +298,7 @@ impl<B> Volume<B> {
         if !self.session.is_lost() {
             return;
         }
-        let left = overlay_of(&self.journal.batches, self.commit.recorded.journal_next);
+        let left = overlay_of(&self.journal.batches, self.commit.recorded.journal_next..);
         let blocks: u64 = left.iter().map(|(blocks, _)| blocks.end - blocks.start).sum();
         self.lost_bytes = blocks * u64::from(self.plan.block_bytes);
     }
@@ -325,13 +327,13 @@ fn damaged_runs(
     runs.map(|(blocks, _)| (blocks.start * block, (blocks.end - blocks.start) * block)).collect()
 }
 
-/// The newest writes of all blocks in batches from `journal_next` on.
+/// The newest writes of all blocks in these batches.
 pub(super) fn overlay_of<'a>(
     batches: impl IntoIterator<Item = &'a Batch>,
-    journal_next: u64,
+    seqs: impl RangeBounds<u64>,
 ) -> Runs<LocalPlace> {
     let mut overlay = Runs::default();
-    for batch in batches.into_iter().filter(|batch| batch.seq >= journal_next) {
+    for batch in batches.into_iter().filter(|batch| seqs.contains(&batch.seq)) {
         for entry in &batch.entries {
             let blocks = (entry.blocks.end - entry.blocks.start).min(u64::from(u16::MAX)) as u16;
             let (seq, at, crc) = (batch.seq, entry.at, entry.crc);
@@ -400,7 +402,7 @@ pub(crate) fn left_over(
         batches.splice(..0, before.map_err(OpenError::Journal)?);
         from = 0;
     }
-    let overlay = overlay_of(&batches, from);
+    let overlay = overlay_of(&batches, from..);
     let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();
     let damaged: BTreeSet<u64> = damaged.iter().filter_map(|entry| entry.at).collect();
     let is_whole = |place: &LocalPlace| place.at.is_none_or(|at| !damaged.contains(&at));

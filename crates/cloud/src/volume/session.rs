@@ -61,8 +61,8 @@ pub(super) enum Step {
     Checkpoint,
     /// Fetch the index of the next segment.
     Head { is_whole: bool },
-    /// See whether the store has a segment that it took and no superblock names yet.
-    Confirm { number: u64 },
+    /// Fetch a segment whole that the store took and no superblock names yet.
+    Unnamed { number: u64 },
     /// See how the store takes conditions.
     Probe(ProbeStep),
     /// See whether it is what it was, before a replacement whose condition the store ignores.
@@ -89,8 +89,10 @@ pub(super) struct Session {
     pub(super) epoch: u32,
     /// What this session's superblocks say, see [`Superblock::session`].
     number: u64,
-    /// Segments up to this one were found in the store, though no superblock names them.
+    /// Segments up to this one were found whole in the store, though no superblock names them.
     pub(super) confirmed: u64,
+    /// The map as it is learned anew, beside the one that is served; see `unnamed`.
+    pub(super) relearned: Option<Box<CloudMap>>,
     /// How often in a row an object of the conversation was missing or damaged, see `again`.
     pub(super) missed: u8,
     /// Since when requests of a kind fail without an answer.
@@ -115,6 +117,7 @@ impl Session {
             proposed: None,
             epoch: 0,
             confirmed: 0,
+            relearned: None,
             missed: 0,
             down_since: Default::default(),
             is_looking: false,
@@ -280,6 +283,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.session.state = State::Lost { why, is_taken };
         }
         self.session.proposed = None;
+        self.session.relearned = None;
         self.session.claim_until = Nanos::NEVER;
         self.awaits_map = false;
         self.fail_writes();
@@ -315,10 +319,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
             (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
-            (Step::Confirm { number }, End::Bytes(..)) => {
-                self.session.confirmed = number;
-                self.claim();
-            }
+            (Step::Unnamed { number }, end) => self.on_unnamed(number, &end),
             (Step::Probe(step), end) => self.on_probe(step, end),
             (Step::Before, End::Bytes(bytes, tag)) => self.on_before(&bytes, tag),
             (Step::Before, End::Failed(_)) if self.session.current.is_none() => self.put_proposed(),
@@ -339,12 +340,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.look_again(revision);
             }
             (Step::Look { revision, .. }, end) => self.on_looked(revision, &end),
-            (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
             (Step::Recheck(why), _) => self.lose(why),
-            (Step::Confirm { number }, _) => self.recheck(format!(
-                "the store lacks segment {number}, which it took: it was set back, or another was \
-                 in its place"
-            )),
             (_, _) => {
                 self.recheck("the store lacks an object that the superblock names".to_owned());
             }

@@ -8,9 +8,11 @@
 //! read.
 //! Cost: as the overlay, some 100 bytes per write that the ring holds. What the ring
 //! reuses may go into the read cache.
-//! Not for: what was written before the node started.
+//! Not for: what a superblock named before the node started.
 
+use super::recover::overlay_of;
 use super::{LocalPlace, Volume};
+use crate::journal::Batch;
 use crate::runs::Runs;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{DerefMut, Range};
@@ -28,6 +30,16 @@ pub(super) struct Uploaded {
 }
 
 impl Uploaded {
+    /// What batches before this one still hold of what the map has.
+    pub(super) fn of<'a>(batches: impl IntoIterator<Item = &'a Batch>, journal_next: u64) -> Self {
+        let mut uploaded = Uploaded::default();
+        let places = overlay_of(batches, ..journal_next);
+        let mut places: Vec<_> = places.iter().collect();
+        places.sort_unstable_by_key(|(_, place)| place.at);
+        places.into_iter().for_each(|(blocks, place)| uploaded.insert(blocks, place));
+        uploaded
+    }
+
     /// The store has these blocks now, and the journal had them at `place`.
     fn insert(&mut self, blocks: Range<u64>, place: LocalPlace) {
         let Some(at) = place.at else {
