@@ -63,6 +63,9 @@ struct State {
     ghost: Option<Ghost>,
     /// A copy of what the node had once.
     older: Option<older::Older>,
+    /// What the next power cut is to spoil in the store, by a draw, and what the last one did.
+    spoils: Option<u64>,
+    spoiled: Option<&'static str>,
     /// When the volume was opened last: what it held then has no older age.
     opened: Nanos,
     /// At these times of the clock, all changes up to these of the oracle's had been acknowledged.
@@ -103,6 +106,8 @@ impl CloudHome {
             fuse,
             ghost: None,
             older: None,
+            spoils: None,
+            spoiled: None,
             opened: Nanos::ZERO,
             marks: VecDeque::new(),
             stored: 0,
@@ -121,6 +126,25 @@ impl CloudHome {
         let state = &mut *self.state();
         state.forget();
         state.world.cut_power();
+        // A node that was replaced and does not know names segments without a start.
+        if let (Some(draw), None) = (state.spoils.take(), &state.ghost) {
+            state.spoiled = state.world.spoil_unnamed(&mut Rng::new(draw));
+        }
+    }
+
+    /// Whether the store has a segment that no superblock names.
+    pub(crate) fn has_unnamed(&self) -> bool {
+        !self.state().world.store.unnamed().is_empty()
+    }
+
+    /// The next power cut meets a store that has spoiled a segment which no superblock names.
+    pub(crate) fn spoil_at_crash(&self, draw: u64) {
+        self.state().spoils = Some(draw);
+    }
+
+    /// What that power cut met so.
+    pub(crate) fn spoiled(&self) -> Option<&'static str> {
+        self.state().spoiled.take()
     }
 
     /// The node's disks are gone, and another node is to take the volume. With `is_ghost` the old

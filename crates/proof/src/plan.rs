@@ -17,6 +17,7 @@ mod requests;
 mod returns;
 mod reuses;
 mod rewrites;
+mod spoiled_puts;
 mod start_faults;
 
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
@@ -222,6 +223,8 @@ pub enum CloudAct {
     Look(usize),
     /// A second node finds it.
     Rival(usize),
+    /// The power fails, and its store spoils a segment that no superblock names, by this draw.
+    Spoil(usize, u64),
 }
 
 /// How a client leaves.
@@ -361,6 +364,9 @@ impl Life {
         }
         if lost_pages::has_some(seed) {
             lost_pages::add(seed, &mut acts);
+        }
+        if spoiled_puts::has_some(seed, shape.remote) {
+            spoiled_puts::add(seed, shape.remote, &mut acts);
         }
         let mut life = Life { seed, shape, character, acts };
         let times_out = life.times_out();

@@ -13,6 +13,9 @@ use crate::plan::{BLOCK, CloudAct, Disk, VOLUMES};
 use layby_cloud::simulated::SimDeed;
 use layby_engine::io::CrashMode;
 
+/// Turns that are taken at most until a store has a segment that no superblock names.
+const SPOIL_TURNS_MAX: u32 = 300;
+
 impl World<'_> {
     /// Performs an act of a volume in the cloud; of others nothing happens.
     pub(super) fn cloud(&mut self, act: CloudAct) -> Result<(), String> {
@@ -20,7 +23,8 @@ impl World<'_> {
         | CloudAct::FileFault(index, _)
         | CloudAct::Upload(index)
         | CloudAct::Look(index)
-        | CloudAct::Rival(index)) = act;
+        | CloudAct::Rival(index)
+        | CloudAct::Spoil(index, _)) = act;
         let Some(home) = self.homes[index].clone() else { return Ok(()) };
         match act {
             CloudAct::Weather(_, faults) => {
@@ -48,7 +52,32 @@ impl World<'_> {
                 self.tally.older_nodes += u64::from(home.older()?);
                 home.rival()
             }
+            CloudAct::Spoil(_, draw) => self.spoil(&home, draw),
         }
+    }
+
+    /// Waits for a segment that no superblock names; then the power fails, and the store spoils it.
+    fn spoil(&mut self, home: &CloudHome, draw: u64) -> Result<(), String> {
+        let cuts = self.tally.cuts;
+        // One at rest takes no steps.
+        home.set_draining(!draw.is_multiple_of(4));
+        for _ in 0..SPOIL_TURNS_MAX {
+            if home.has_unnamed() {
+                break;
+            }
+            self.turn()?;
+            if self.is_over || self.tally.cuts != cuts {
+                home.set_draining(false);
+                return Ok(());
+            }
+        }
+        home.spoil_at_crash(draw);
+        self.restart(self.life.shape.crash)?;
+        if let Some(how) = home.spoiled() {
+            self.note(|| format!("a segment that no superblock names is a {how}"));
+            *self.tally.faults.entry(how).or_default() += 1;
+        }
+        Ok(())
     }
 
     /// Waits until the store has everything, which it then has.
