@@ -33,6 +33,7 @@ mod snapshot;
 mod store;
 mod superblock;
 mod turn_times;
+mod unstored;
 pub mod uplink;
 mod volume;
 mod watch;
@@ -63,6 +64,7 @@ pub use snapshot::{
 };
 pub use store::Store;
 pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};
+pub use unstored::Unstored;
 pub use volume::{
     ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Opening, Plan,
     READ_CACHE_BYTES_DEFAULT, Status, Volume, WaitPlan, Wanted, create, is_settled, opening_of,

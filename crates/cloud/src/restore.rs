@@ -480,7 +480,7 @@ impl Restored {
     }
 }
 
-fn read_superblock(fetch: Fetch<'_>) -> Result<Superblock, RestoreError> {
+pub(crate) fn read_superblock(fetch: Fetch<'_>) -> Result<Superblock, RestoreError> {
     let mut look = || {
         let bytes = fetch(SUPERBLOCK_KEY, None).map_err(|fault| match fault.kind {
             FaultKind::NotFound => RestoreError::Absent,
@@ -531,7 +531,7 @@ fn read_index(
 }
 
 /// The index of a segment that no superblock names: nothing vouches for it but its own checksums.
-fn read_whole(
+pub(crate) fn read_whole(
     fetch: Fetch<'_>,
     volume: VolumeUuid,
     name: SegmentName,

@@ -9,7 +9,8 @@
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{
-    exchanged_with, is_never_put, is_store, local_finding, older_copy, store_finding,
+    Uncounted, exchanged_with, is_never_put, is_store, local_finding, older_copy, store_finding,
+    unstored,
 };
 use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
 use crate::disk_file;
@@ -101,6 +102,9 @@ pub struct BackingFinding {
     pub is_in_store: bool,
     /// What is wrong, if anything.
     pub problem: Option<String>,
+    /// What is not as it should be, and the next start mends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Its journal and its map, where they are there and whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalFinding>,
@@ -139,7 +143,11 @@ impl CheckAnswer {
     /// What is no problem and should be known, a sentence each.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let files = self.files.iter().filter(|file| file.is_harmless).map(FileFinding::text);
-        files.chain(self.in_memory.iter().map(memory_line))
+        let backings = self.backings.iter().filter_map(|backing| {
+            let note = backing.note.as_ref()?;
+            Some(format!("volume `{}`: {note}", backing.volume))
+        });
+        files.chain(backings).chain(self.in_memory.iter().map(memory_line))
     }
 
     /// All problems, a sentence each.
@@ -342,6 +350,20 @@ fn store_answer(
     }
 }
 
+/// What the node keeps of a volume in a store, which may be deleted, or why that is no use.
+fn kept_of(
+    dir: &Path,
+    catalog: &Catalog,
+    paths: &layby_cloud::Paths,
+    about: (&VolumeRecord, bool),
+) -> Result<Option<LocalFinding>, String> {
+    let older = || older_copy(dir, about.0, &paths.map);
+    match exchanged_with(dir, catalog, about.0, &paths.map).or_else(older) {
+        Some(problem) => Err(problem),
+        None => local_finding(dir, paths, about, catalog.block_bytes),
+    }
+}
+
 fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
     // Of one that is being made in a store something may be there, or nothing.
@@ -356,21 +378,10 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
         let paths = dirs.paths(dir, record);
         let (mut problem, local) = match is_in_store {
             true if is_being_made(record) => (None, None),
-            true => {
-                let older = || older_copy(dir, record, &paths.map);
-                let problem = exchanged_with(dir, catalog, record, &paths.map).or_else(older);
-                let found = match problem {
-                    Some(problem) => Err(problem),
-                    None => {
-                        let about = (record, gone.is_some());
-                        local_finding(dir, &paths, about, catalog.block_bytes)
-                    }
-                };
-                match found {
-                    Ok(found) => (None, found),
-                    Err(problem) => (Some(problem), None),
-                }
-            }
+            true => match kept_of(dir, catalog, &paths, (record, gone.is_some())) {
+                Ok(found) => (None, found),
+                Err(problem) => (Some(problem), None),
+            },
             false => (homes.problem(record), None),
         };
         let (mut verified, mut snapshot, mut unmade) = (None, None, is_being_made(record));
@@ -386,12 +397,20 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
             (problem, verified) = (found.problem.filter(|_| !unmade), found.verified);
             snapshot = depth.snapshot.clone().filter(|_| found.is_snapshot);
         }
+        let is_counted = verified.is_some() && local.is_some() && gone.is_none();
+        let (note, lost) = match is_counted.then(|| unstored(record, &paths)).flatten() {
+            Some(Uncounted::Kept(what)) => (Some(what), None),
+            Some(Uncounted::Lost(what)) => (None, Some(what)),
+            None => (None, None),
+        };
+        let problem = problem.or(lost);
         let (volume, deleted) = (name.clone(), gone.is_some());
         BackingFinding {
             volume,
             path,
             is_in_store,
             problem,
+            note,
             unmade,
             local,
             verified,

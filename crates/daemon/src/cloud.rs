@@ -18,6 +18,7 @@ mod observe;
 mod openings;
 mod removal;
 mod takeover;
+mod unstored;
 
 use crate::catalog::{DeletedRecord, NodeId, StoreIdentity, VolumePhase, VolumeRecord};
 use crate::check::StoreVerified;
@@ -48,6 +49,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) use takeover::take_back;
+pub(crate) use unstored::{Uncounted, unstored};
 
 /// Whether a volume's path names an object store rather than a file: it looks like a URL. One that
 /// names no store that there is gets refused where it is opened.

@@ -11,7 +11,7 @@ use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
 use crate::image::{Image, ImageWords};
 use layby_cloud::{
-    Deleted, End, Fault, FaultKind, Request, RestoreError, Restored, Store, split_key,
+    Deleted, End, Fault, FaultKind, Fetch, Request, RestoreError, Restored, Store, split_key,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -192,6 +192,27 @@ pub fn restore(
         damaged: pass.damaged.into_iter().map(damaged).collect(),
         partial,
     })
+}
+
+/// Reads of a volume's place in its store what `read` fetches there.
+///
+/// # Errors
+/// Why it could not be read, as text.
+pub(crate) fn read_store<T>(
+    source: Source<'_>,
+    read: &mut dyn FnMut(Fetch<'_>) -> Result<T, RestoreError>,
+) -> Result<T, String> {
+    let store = source.open()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|cause| cause.to_string())?;
+    let asked = Asked::default();
+    let mut get = |key: &str, range: Option<Range<u64>>| {
+        let request = Request::Get { key: key.to_owned(), range };
+        let fetched = fetch(&store, request, asked.begin(key), &|_| ());
+        let fetched = runtime.block_on(fetched);
+        asked.end(fetched)
+    };
+    read(&mut get).map_err(|error| error.to_string())
 }
 
 /// Makes the file ready for a volume of so many bytes, of which it has `kept` already.

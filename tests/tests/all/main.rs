@@ -77,5 +77,6 @@ mod threads;
 mod trace;
 mod ublk;
 mod unfinished;
+mod unstored;
 mod vhost;
 mod wide;

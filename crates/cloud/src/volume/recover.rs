@@ -20,7 +20,7 @@ use crate::journal::{
 use crate::map::{CloudMap, EARLIER};
 use crate::meta::{self, Born, Committed, Frame};
 use crate::runs::Runs;
-use crate::segment::VolumeUuid;
+use crate::segment::{SegmentName, VolumeUuid};
 use layby_types::{Nanos, Rng};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -351,6 +351,11 @@ pub(crate) struct LeftOver {
     pub(crate) number: u64,
     /// Who has the volume, where that is known.
     pub(crate) taken: Option<String>,
+    /// Segments behind that one that the store took, in order, and the journal's batch behind them.
+    pub(crate) put: Vec<SegmentName>,
+    pub(crate) put_next: u64,
+    /// The batch behind the last one that the journal has.
+    pub(crate) end_next: u64,
     /// Byte of the device where acknowledged data is damaged: what lay behind it is not here.
     pub(crate) damaged_at: Option<u64>,
     /// Of each block the newest write, in the order of the blocks, where that is whole.
@@ -413,10 +418,14 @@ pub(crate) fn left_over(
         Left { blocks, seq: place.seq, since: times[&place.seq], payload }
     };
     let (left, damaged): (Vec<_>, Vec<_>) = overlay.iter().partition(|(_, place)| is_whole(place));
+    let unnamed = committed.number + 1..=known.map.number;
     Ok(LeftOver {
         volume: known.born.volume,
         block_bytes,
         number: committed.number,
+        put: unnamed.filter_map(|number| known.map.name(number)).collect(),
+        put_next: known.map.journal_next,
+        end_next: batches.last().map_or(start.seq, |batch| batch.seq + 1),
         left: left.into_iter().map(left_of).collect(),
         damaged: damaged.into_iter().map(left_of).collect(),
         taken: known.taken,
