@@ -51,9 +51,9 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
 ///
 /// The driver is rustc with lints added, so that one pass both lints and compiles: dependencies are
 /// not checked apart from their build, and no file is read and typed twice. The lints are those of
-/// `cargo clippy --workspace --all-targets -- -D warnings`, which hands the driver the same words by
-/// the same variables. What it compiles differs in one thing: no optimisation before LLVM's.
-/// Every call of cargo in this file has to be one of these: with another compiler, cargo would
+/// `cargo clippy --workspace --all-targets -- -D warnings`, which hands the driver the same words
+/// by the same variables. What it compiles differs in one thing: no optimisation before LLVM's.
+/// Every call of cargo that builds here has to be one of these: with another compiler, cargo would
 /// build the workspace again.
 fn linted(root: &Path) -> Command {
     let mut cargo = process::cargo(root);

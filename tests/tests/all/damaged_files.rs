@@ -2,7 +2,8 @@
 //!
 //! How: a byte of one is changed by hand; a check and the next start follow.
 //! Invariant: a check names each damaged file before a start meets it; no volume is served older
-//! than was promised. Not for: the catalog itself, see `older.rs`; a level's bytes, see `damage.rs`.
+//! than was promised.
+//! Not for: the catalog itself, see `older.rs`; a level's bytes, see `damage.rs`.
 
 use crate::lost::{assert_holds, fill};
 use layby_tests::{Node, layby, small_levels};

@@ -64,18 +64,7 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             status.backing.writes
         ),
     ];
-    for level in &status.levels {
-        lines.extend(level.lost.iter().map(|cause| {
-            format!("level `{}` is lost: {cause}; no persistent level is used", level.name)
-        }));
-    }
-    for level in status.levels.iter().filter(|level| level.is_in_memory) {
-        lines.push(format!(
-            "level `{}` lies in a memory file system: what is durable there is lost when the \
-             machine stops",
-            level.name
-        ));
-    }
+    lines.extend(level_lines(status));
     for volume in &status.volumes {
         let why = volume.not_served.iter();
         lines.extend(why.map(|why| format!("volume `{}` is not served: {why}", volume.name)));
@@ -91,21 +80,7 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             volume.name
         ));
     }
-    for volume in &status.volumes {
-        let Some(why) = &volume.traffic.write_back_fault else { continue };
-        let dirty: u64 = volume.traffic.dirty_bytes.values().sum();
-        if dirty == 0 {
-            continue;
-        }
-        let dirty = bytes(dirty);
-        // What no flush covered, a level that fails may not have.
-        let safe = if status.failed.is_empty() { "safe" } else { "kept" };
-        lines.push(format!(
-            "volume `{}`: {dirty} cannot be written back to `{}`: {why}; they are {safe} and tried \
-             again",
-            volume.name, volume.path
-        ));
-    }
+    lines.extend(write_back_lines(status));
     for failed in &status.failed {
         lines.push(format!("level `{}`: {}; {}", failed.level, failed.cause, failed.state));
     }
@@ -121,5 +96,44 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
         ));
     }
     lines.extend(status.uris.iter().map(|uri| format!("serving {uri}")));
+    lines
+}
+
+/// What is lost of a level, or lies where a stop of the machine takes it.
+fn level_lines(status: &StatusAnswer) -> Vec<String> {
+    let mut lines = Vec::new();
+    for level in &status.levels {
+        lines.extend(level.lost.iter().map(|cause| {
+            format!("level `{}` is lost: {cause}; no persistent level is used", level.name)
+        }));
+    }
+    for level in status.levels.iter().filter(|level| level.is_in_memory) {
+        lines.push(format!(
+            "level `{}` lies in a memory file system: what is durable there is lost when the \
+             machine stops",
+            level.name
+        ));
+    }
+    lines
+}
+
+/// Which volumes cannot write back, and why.
+fn write_back_lines(status: &StatusAnswer) -> Vec<String> {
+    let mut lines = Vec::new();
+    for volume in &status.volumes {
+        let Some(why) = &volume.traffic.write_back_fault else { continue };
+        let dirty: u64 = volume.traffic.dirty_bytes.values().sum();
+        if dirty == 0 {
+            continue;
+        }
+        let dirty = bytes(dirty);
+        // What no flush covered, a level that fails may not have.
+        let safe = if status.failed.is_empty() { "safe" } else { "kept" };
+        lines.push(format!(
+            "volume `{}`: {dirty} cannot be written back to `{}`: {why}; they are {safe} and tried \
+             again",
+            volume.name, volume.path
+        ));
+    }
     lines
 }

@@ -3,8 +3,8 @@
 //! How: each is read by the reader that a start uses. A file that is missing is no damage: earlier
 //! builds had none, and an operator may have removed it.
 //! Invariant: what a start warns of, or refuses, is named here before. Damage that changes nothing
-//! for a start, since the file is there twice, is named and makes no node unsound. Cost: a few small files.
-//! Not for: the catalog, which a check cannot do without.
+//! for a start, since the file is there twice, is named and makes no node unsound.
+//! Cost: a few small files. Not for: the catalog, which a check cannot do without.
 
 use crate::{catalog, cloud, intents, reached};
 use serde::Serialize;
