@@ -251,8 +251,8 @@ fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
         StoreError::OtherInstance { .. } => (
             ReportKind::Corrupt,
             "where an earlier build made the levels anew, all their files are newest: remove \
-             `reached.json` and `reached.copy.json`, and start; a file from before levels were made \
-             anew is an older copy: put the newest back, or move this one away",
+             `reached.json` and `reached.copy.json`, and start; a file from before levels were \
+             made anew is an older copy: put the newest back, or move this one away",
         ),
         StoreError::Corrupt(_) => (
             ReportKind::Corrupt,
