@@ -249,8 +249,7 @@ impl<B> Volume<B> {
         // in between, and then it is to be learned again; so is what a gap hides.
         let is_known = tail.epoch > 0 && tail.number <= map.number && !has_gap;
         let mut map_file = map_file(born, &map, tail, seq_next);
-        let mark = taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode());
-        map_file.extend(mark);
+        map_file.extend(taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode()));
         let mut volume = Volume {
             now,
             rng: Rng::new(seed),
