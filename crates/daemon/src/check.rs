@@ -261,7 +261,8 @@ fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
         let length = part_bytes(level.size.0, catalog.shards, level.segment.map(|size| size.0));
         for shard in 0..catalog.shards {
             let base = length * u64::from(shard);
-            let target = CheckTarget { path: dir.join(path), base, length, kind };
+            let cipher = None;
+            let target = CheckTarget { path: dir.join(path), base, length, kind, cipher };
             targets.push((level.name.clone(), shard, target));
         }
     }

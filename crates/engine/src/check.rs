@@ -12,12 +12,14 @@ mod log;
 mod lost;
 mod nvm;
 
+use crate::io::{CIPHER_BLOCK_BYTES, SectorCipher};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Which structures to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl fmt::Display for StoreKind {
 }
 
 /// One store to look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CheckTarget {
     /// The file or device.
     pub path: PathBuf,
@@ -48,6 +50,8 @@ pub struct CheckTarget {
     pub length: u64,
     /// What is there.
     pub kind: StoreKind,
+    /// What it is encrypted by, where it is.
+    pub cipher: Option<Arc<SectorCipher>>,
 }
 
 /// Something wrong.
@@ -194,6 +198,28 @@ impl ReadAt for [u8] {
     }
 }
 
+/// A source of cipher text, as clear text.
+pub struct Deciphered<'a, R: ?Sized> {
+    /// Where the cipher text comes from.
+    pub source: &'a R,
+    /// What it is encrypted by.
+    pub cipher: Arc<SectorCipher>,
+}
+
+impl<R: ReadAt + ?Sized> ReadAt for Deciphered<'_, R> {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        // A damaged structure may name any place: what is read are whole blocks of the cipher.
+        let unit = CIPHER_BLOCK_BYTES as u64;
+        let (start, end) = (offset / unit * unit, offset.saturating_add(bytes.len() as u64));
+        let end = end.checked_next_multiple_of(unit).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut whole = vec![0; (end - start) as usize];
+        self.source.read_at(start, &mut whole)?;
+        self.cipher.decrypt(start, &mut whole);
+        bytes.copy_from_slice(&whole[(offset - start) as usize..][..bytes.len()]);
+        Ok(())
+    }
+}
+
 /// Looks at every target; with `full` also at the data of every live block.
 #[must_use]
 pub fn check(targets: &[CheckTarget], full: bool) -> CheckReport {
@@ -203,7 +229,13 @@ pub fn check(targets: &[CheckTarget], full: bool) -> CheckReport {
 fn check_target(target: &CheckTarget, full: bool) -> StoreReport {
     let device = target.path.display().to_string();
     match open(&target.path) {
-        Ok(file) => check_store(&file, &device, target.base, target.length, target.kind, full),
+        Ok(file) => match target.cipher.clone() {
+            None => check_store(&file, &device, target.base, target.length, target.kind, full),
+            Some(cipher) => {
+                let source = Deciphered { source: &file, cipher };
+                check_store(&source, &device, target.base, target.length, target.kind, full)
+            }
+        },
         Err(error) => {
             let mut report = StoreReport::new(&device, target.base, target.kind);
             report.problem(0, format!("cannot be opened: {error}"));

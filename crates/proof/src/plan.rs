@@ -8,6 +8,7 @@
 
 mod delays;
 mod departures;
+mod encryption;
 mod failed_syncs;
 mod lengths;
 mod lost_pages;

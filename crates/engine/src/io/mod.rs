@@ -13,6 +13,7 @@ mod buffer;
 mod clock;
 #[cfg(test)]
 mod conformance;
+mod encrypted;
 mod events;
 mod flights;
 mod holders;
@@ -34,6 +35,7 @@ mod sim;
 mod suspects;
 mod volatile;
 mod waker;
+mod xts;
 
 pub use advice::{DeviceHints, device_hints, is_write_protected};
 pub use buffer::{
@@ -58,6 +60,7 @@ pub(crate) use signals::Signals;
 pub use sim::{CrashMode, CutAt, Deed, Fuse, Image, PowerCut, SimHost, SimIo, Step, Window};
 pub use volatile::{VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MAX, VOLATILE_BYTES_MIN, VolatileIo};
 pub use waker::Waker;
+pub use xts::{CIPHER_BLOCK_BYTES, DATA_KEY_BYTES, SECTOR_CIPHER, SectorCipher};
 
 use layby_cache::schedule::Rank;
 use layby_types::Nanos;

@@ -9,15 +9,17 @@
 //! Cost: a place in a table per operation of a disk, which says since when the disk owes its end.
 //! Not for: ordering, which nobody may expect of operations that are in flight together.
 
+use super::encrypted::Encrypted;
 use super::{
     Buffer, DiskId, EventId, HintState, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError,
-    OpenMode, Opened, Owed, Peer, SocketId, Token, Waker, WriteLife,
+    OpenMode, Opened, Owed, Peer, SectorCipher, SocketId, Token, Waker, WriteLife,
 };
 use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits, Verdict};
 use layby_types::Nanos;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The tag of tokens that stand for a flight of this file.
 const TAG_FLIGHT: u64 = 0x40;
@@ -63,7 +65,7 @@ pub struct DeviceLoad {
 
 /// See the file's header.
 pub struct Scheduled<H> {
-    inner: H,
+    inner: Encrypted<H>,
     limits: ScheduleLimits,
     rank: Rank,
     life: Option<WriteLife>,
@@ -87,7 +89,7 @@ impl<H: Io> Scheduled<H> {
     #[must_use]
     pub fn new(inner: H, limits: ScheduleLimits) -> Self {
         Scheduled {
-            inner,
+            inner: Encrypted::new(inner),
             limits,
             rank: Rank::FIRST,
             life: None,
@@ -111,6 +113,12 @@ impl<H: Io> Scheduled<H> {
             Some(disk) => self.starts.push((disk, load)),
             None => self.start_others = Some(load),
         }
+    }
+
+    /// What `disk` holds is cipher text, of which nobody above this knows. Before anything was
+    /// submitted to it.
+    pub fn encrypt(&mut self, disk: DiskId, cipher: Arc<SectorCipher>) {
+        self.inner.encrypt(disk, cipher);
     }
 
     /// What goes straight on: this rank and better ones.

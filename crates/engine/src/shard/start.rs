@@ -13,7 +13,8 @@ use crate::control::{
 use crate::core::{Core, CoreError, Damage, HomePlace, HomePlan, LevelPlan, WearPlan, WrittenBack};
 use crate::io::{
     ARENA_BYTES_DEFAULT, HintState, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode,
-    Persistence, Scheduled, VOLATILE_BYTES_DEFAULT, Waker, WriteHints, lies_in_memory,
+    Persistence, SECTOR_CIPHER, Scheduled, SectorCipher, VOLATILE_BYTES_DEFAULT, Waker, WriteHints,
+    lies_in_memory,
 };
 use crate::store::{Reached, Region, SegmentPlan, StoreError, StoreIdentity};
 use layby_cache::schedule::{Load, ScheduleLimits};
@@ -45,6 +46,8 @@ pub struct LevelPart {
     pub is_absent: bool,
     /// How far it had come at its last start, where that is known: an older copy is refused.
     pub known: Option<Reached>,
+    /// What it is encrypted by, where it is; of a level that is a log alone.
+    pub cipher: Option<Arc<SectorCipher>>,
     /// How its flash is used, where it is a log's.
     pub segments: SegmentPlan,
     /// How long its flash shall last.
@@ -475,7 +478,7 @@ fn explain(plan: &ShardPlan, error: CoreError) -> StartError {
 }
 
 fn open_level(
-    io: &mut impl Host,
+    io: &mut Scheduled<impl Host>,
     plan: &ShardPlan,
     part: &LevelPart,
     kind: LevelKind,
@@ -512,10 +515,15 @@ fn open_level(
             true => "in memory, lost when this machine stops",
             false => "durable by device flush",
         };
-        let line = format!("{name}: ssd log, {size}, {direct}, {how}, {hints}");
+        let mut line = format!("{name}: ssd log, {size}, {direct}, {how}, {hints}");
+        if let Some(cipher) = &part.cipher {
+            io.encrypt(disk, Arc::clone(cipher));
+            line.push_str(&format!(", encrypted by {SECTOR_CIPHER}"));
+        }
         let (segments, wear) = (part.segments, part.wear);
         return Ok((LevelPlan::Ssd { region, format, is_strict, known, segments, wear }, line));
     }
+    assert!(part.cipher.is_none(), "only a log is encrypted");
     let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
     let how = match persistence {
         Persistence::CacheFlush => "durable by CPU cache flush (DAX)",

@@ -172,6 +172,7 @@ pub(super) fn plan(volumes: Vec<VolumePlan>, schedule: ScheduleLimits) -> ShardP
         level_length: 64 * 4096,
         is_absent: false,
         known: None,
+        cipher: None,
         segments: Default::default(),
         wear: Default::default(),
         budget: None,

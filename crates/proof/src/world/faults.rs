@@ -75,10 +75,14 @@ impl World<'_> {
         let at = machine.attach_disk(&disk.name()).expect("a node has all its disks");
         let bytes = machine.peek(at);
         drop(machine);
-        let first = (place / BLOCK * BLOCK) as usize;
+        let first = place / BLOCK * BLOCK;
         // A backing store may have been cut before it.
-        let block = bytes.get(first..first + BLOCK as usize).unwrap_or_default();
-        let area = self.life.shape.area(disk, place, block);
+        let block = bytes.get(first as usize..(first + BLOCK) as usize).unwrap_or_default();
+        let mut block = block.to_vec();
+        if let Some(cipher) = self.life.cipher(disk) {
+            cipher.decrypt(first, &mut block);
+        }
+        let area = self.life.shape.area(disk, place, &block);
         *self.tally.areas.entry((fault.name(), area)).or_default() += 1;
     }
 

@@ -63,6 +63,7 @@ impl World<'_> {
             wear: WearPlan::default(),
             budget: None,
             is_absent: false,
+            cipher: path.and_then(|disk| self.life.cipher(disk)),
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
         let volume = |index: usize| VolumePlan {
