@@ -155,7 +155,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let name = "ssd".parse().expect("a good name");
         let (kind, size, path) = (Kind::Ssd, Size(64 << 20), Some("gone".into()));
-        let level = LevelRecord { name, kind, size, path, segment: None };
+        let level = LevelRecord { name, kind, size, path, segment: None, encryption: None };
         let node = NodeId::draw().expect("chance");
         let catalog = Catalog { is_started: true, ..Catalog::new(node, 4096, 1, vec![level]) };
         catalog.save(dir.path()).expect("a writable directory");

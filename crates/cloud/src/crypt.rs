@@ -50,13 +50,8 @@ impl Key {
     /// From 64 hexadecimal digits, with white space around them.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let digits: Option<Vec<u8>> =
-            text.trim().chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-        let bytes: Vec<u8> =
-            digits?.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect();
-        let is_whole = text.trim().len() == 2 * KEY_BYTES;
-        let bytes: [u8; KEY_BYTES] = bytes.try_into().ok()?;
-        is_whole.then(|| Key::new(&bytes))
+        let bytes: [u8; KEY_BYTES] = hexadecimal(text.trim())?.try_into().ok()?;
+        Some(Key::new(&bytes))
     }
 
     /// What tells this key from others and gives nothing of it away: the tag of no bytes, in
@@ -72,6 +67,20 @@ impl Key {
     #[must_use]
     pub fn is_check(text: &str) -> bool {
         text.len() == 2 * TAG_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
+    /// A small secret as it may be kept where others read, in hexadecimal, bound to a name;
+    /// `random` fills nonces, which must never repeat.
+    #[must_use]
+    pub fn seal_secret(&self, name: &str, secret: &[u8], random: impl FnMut(&mut [u8])) -> String {
+        self.seal(name, secret, random).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The secret that [`Key::seal_secret`] sealed under that name; `None` where this key did not.
+    #[must_use]
+    pub fn open_secret(&self, name: &str, sealed: &str) -> Option<Vec<u8>> {
+        let sealed = hexadecimal(sealed)?;
+        self.open(name, (&sealed, 0), sealed.len() as u64, None)
     }
 
     /// An object's bytes as the store gets them; `random` fills nonces, which must never repeat.
@@ -128,6 +137,14 @@ impl Key {
         let start = end.min((wanted.start - base) as usize);
         Some(plain[start..end].to_vec())
     }
+}
+
+/// The bytes of an even number of hexadecimal digits.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8));
+    let digits: Vec<u8> = digits.collect::<Option<_>>()?;
+    let is_even = digits.len().is_multiple_of(2);
+    is_even.then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// The sealed bytes that hold a range of plain ones, whole frames.
@@ -216,6 +233,23 @@ mod tests {
         assert!(!open(&swapped, "segments/1", &key()));
         let cut = &sealed[..sealed.len() - SEALED_BYTES as usize];
         assert!(!open(cut, "segments/1", &key()), "its last frame says that it is not the last");
+    }
+
+    /// Goal: a secret is had back by its key under its name alone. Method: one, another key,
+    /// another name, each digit changed.
+    #[test]
+    fn secrets_are_kept() {
+        let mut rng = Rng::new(1);
+        let sealed = key().seal_secret("key of level a", &[5; 64], |nonce| rng.fill(nonce));
+        assert_eq!(key().open_secret("key of level a", &sealed), Some(vec![5; 64]));
+        assert_eq!(key().open_secret("key of level b", &sealed), None);
+        assert_eq!(Key::new(&[1; KEY_BYTES]).open_secret("key of level a", &sealed), None);
+        for at in 0..sealed.len() {
+            let other = if sealed.as_bytes()[at] == b'0' { "1" } else { "0" };
+            let bad = format!("{}{other}{}", &sealed[..at], &sealed[at + 1..]);
+            assert_eq!(key().open_secret("key of level a", &bad), None, "digit {at}");
+            assert_eq!(key().open_secret("key of level a", &sealed[..at]), None, "{at} digits");
+        }
     }
 
     /// Goal: a key is 64 digits. Method: good and bad ones.

@@ -132,6 +132,7 @@ fn level_records(config: &Config) -> Vec<LevelRecord> {
         size: Size(level.size),
         path: level.path.as_deref().map(inside),
         segment: level.segments.bytes.map(Size),
+        encryption: None,
     };
     config.levels.iter().map(record).collect()
 }
@@ -154,6 +155,8 @@ fn same_node(config: &Config, catalog: Catalog) -> Result<Catalog, Report> {
     for (old, new) in catalog.levels.iter().zip(&mut now) {
         // Where nothing is written, segments stay as they are.
         new.segment = new.segment.or(old.segment);
+        // Keys were compared when levels were unlocked.
+        new.encryption.clone_from(&old.encryption);
     }
     let pairs = catalog.levels.iter().zip(&now);
     if let Some((old, new)) = pairs.into_iter().find(|(old, new)| old != new) {

@@ -10,12 +10,14 @@
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
 mod deleted;
+mod encryption;
 mod folders;
 pub(crate) mod last;
 mod lock;
 mod room;
 
 pub use deleted::{DeletedRecord, StoreIdentity};
+pub use encryption::EncryptionRecord;
 pub use folders::LocalDirs;
 pub use lock::DirectoryLock;
 
@@ -137,6 +139,9 @@ pub struct LevelRecord {
     /// Bytes of its log's segments, where they were chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<Size>,
+    /// How its own key is kept, where it is encrypted. A start with another key changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<EncryptionRecord>,
 }
 
 /// When a level is destaged and freed, in percent of its slots.
@@ -543,6 +548,7 @@ pub(crate) mod tests {
             size: Size(512 << 20),
             path: Some("levels/ssd".into()),
             segment: None,
+            encryption: None,
         }];
         let mut catalog = Catalog::new(NodeId([7; 16]), 4096, 2, levels);
         let id = catalog.volume_id_take().expect("the first of many");

@@ -7,7 +7,9 @@
 //! Cost: headers and recent records; with `full` every live block is read, with `backing` all that
 //! object stores hold of the volumes.
 
-use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
+use crate::catalog::{
+    Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, VolumePhase, VolumeRecord,
+};
 use crate::cloud::{
     Uncounted, exchanged_with, is_never_put, is_store, local_finding, older_copy, store_finding,
     unstored,
@@ -20,11 +22,12 @@ use crate::plan::part_bytes;
 use crate::reached::LevelsReached;
 use crate::recovery::memory_line;
 use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_stores};
-use layby_engine::io::lies_in_memory;
+use layby_engine::io::{SectorCipher, lies_in_memory};
 use layby_engine::store::Reached;
 use serde::Serialize;
 use std::io::{Seek as _, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
 #[cfg(test)]
 mod crashes;
@@ -190,7 +193,7 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     }
     // Of levels that are being made nothing is expected.
     let is_made = catalog.is_started && !catalog.is_formatting;
-    let targets = if is_made { targets(dir, &catalog) } else { Vec::new() };
+    let targets = if is_made { targets(dir, &catalog)? } else { Vec::new() };
     refuse_unreadable(&targets)?;
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
     let report = check_stores(&plain, depth.full);
@@ -249,7 +252,20 @@ fn no_snapshot(dir: &Path, snapshot: &Name) -> Report {
         .hint("`layby volume snapshots` shows those of a volume; without --snapshot all is read")
 }
 
-fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
+/// The cipher of an encrypted level, by the key that its node had last.
+fn cipher_of(
+    dir: &Path,
+    level: &Name,
+    kept: &EncryptionRecord,
+) -> Result<Arc<SectorCipher>, Report> {
+    // What the directory says runs as this process's user.
+    if matches!(kept.key, KeySource::Command(_)) {
+        check_trusted_dir(dir)?;
+    }
+    crate::levels::unlock::cipher_of(level, kept)
+}
+
+fn targets(dir: &Path, catalog: &Catalog) -> Result<Vec<(Name, u8, CheckTarget)>, Report> {
     let mut targets = Vec::new();
     for level in &catalog.levels {
         let kind = match level.kind {
@@ -258,15 +274,17 @@ fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
             Kind::Ssd => StoreKind::Log,
         };
         let Some(path) = &level.path else { continue };
+        let cipher = level.encryption.as_ref().map(|kept| cipher_of(dir, &level.name, kept));
+        let cipher = cipher.transpose()?;
         let length = part_bytes(level.size.0, catalog.shards, level.segment.map(|size| size.0));
         for shard in 0..catalog.shards {
             let base = length * u64::from(shard);
-            let cipher = None;
+            let cipher = cipher.clone();
             let target = CheckTarget { path: dir.join(path), base, length, kind, cipher };
             targets.push((level.name.clone(), shard, target));
         }
     }
-    targets
+    Ok(targets)
 }
 
 /// Names levels that are shorter than they are to be, which a start refuses: what was in the part

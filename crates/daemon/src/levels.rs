@@ -12,12 +12,14 @@
 //! Cost: runs once per start; a first one looks through what is there.
 
 mod contents;
+pub(crate) mod unlock;
 
 use crate::catalog::NodeId;
 use crate::config::{Format, Kind, LevelConfig, Name, Preallocation, Size};
 use crate::control::View;
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
+use layby_engine::io::SectorCipher;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{ErrorKind as Io, Seek, SeekFrom};
@@ -138,7 +140,8 @@ fn prepare_all(
             let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
             if format == Format::Empty {
                 let bases: Vec<u64> = bases.collect();
-                refuse_foreign(level, path, &bases, view.catalog.node)?;
+                let cipher = view.layout.cipher(index).map(|cipher| &**cipher);
+                refuse_foreign((level, cipher), path, &bases, view.catalog.node)?;
             }
             if path.starts_with(dir.join(LEVELS_DIR_NAME)) && path.is_file() {
                 // Empty, or given up: it is made anew at its length.
@@ -251,7 +254,7 @@ fn in_use(dir: &Path) -> Report {
 /// A new node formats its levels, so whatever lies in their place must be nobody's: zeros, or what
 /// this very node left when its first start failed.
 fn refuse_foreign(
-    level: &LevelConfig,
+    (level, cipher): (&LevelConfig, Option<&SectorCipher>),
     path: &Path,
     bases: &[u64],
     node: NodeId,
@@ -267,7 +270,14 @@ fn refuse_foreign(
     let mut is_level = false;
     for base in bases {
         let mut head = [0; HEAD_BYTES];
-        if file.read_exact_at(&mut head, *base).is_ok() && head.starts_with(LEVEL_MAGIC) {
+        if file.read_exact_at(&mut head, *base).is_err() {
+            continue;
+        }
+        // One that is not encrypted yet may have been left by an attempt that was to be clear.
+        if let Some(cipher) = cipher.filter(|_| !head.starts_with(LEVEL_MAGIC)) {
+            cipher.decrypt(*base, &mut head);
+        }
+        if head.starts_with(LEVEL_MAGIC) {
             if head[LEVEL_NODE_AT..LEVEL_NODE_AT + 16] == node.0 {
                 return Ok(());
             }
@@ -456,6 +466,31 @@ mod tests {
         std::fs::remove_file(&path).expect("removable");
         let report = prepare(dir.path(), &view, false, Format::Empty).expect_err("it is gone");
         assert!(report.hint.contains("put the file back") && !path.exists(), "{report}");
+    }
+
+    /// Goal: what a failed first start left of an encrypted level is the node's own by its key, and
+    /// data without. Method: an encrypted head of the node's, met with its key, another and none.
+    #[test]
+    fn an_encrypted_leftover_is_known_by_its_key() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let (mut view, path) = view(dir.path(), "");
+        let cipher = |first: u8| {
+            let key = std::array::from_fn(|at| at as u8 + first);
+            Some(std::sync::Arc::new(SectorCipher::new(&key)))
+        };
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(b"LAYBYLOG");
+        head[LEVEL_NODE_AT..LEVEL_NODE_AT + 16].copy_from_slice(&view.catalog.node.0);
+        let mut sealed = head;
+        cipher(0).expect("one").encrypt(0, &head, &mut sealed);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
+        for (cipher, is_own) in [(None, false), (cipher(1), false), (cipher(0), true)] {
+            std::fs::write(&path, sealed).expect("writable");
+            view.layout.ciphers[0] = cipher;
+            let prepared = prepare(dir.path(), &view, true, Format::Empty);
+            assert_eq!(prepared.is_ok(), is_own, "{prepared:?}");
+            assert!(is_own || std::fs::read(&path).expect("readable") == sealed);
+        }
     }
 
     /// Goal: a new level's file has no place that a file system's journal must first mark as

@@ -22,6 +22,7 @@ use crate::degraded::{Levels, begin_intents, open_levels};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::intents::Intents;
+use crate::levels::unlock::unlock;
 use crate::metrics::durability;
 use crate::names::Names;
 use crate::reached::LevelsReached;
@@ -39,6 +40,7 @@ use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::ClientMemory;
 use layby_engine::control::{StartReport, VolumePlan};
+use layby_engine::io::SectorCipher;
 use layby_engine::store::Reached;
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
@@ -73,6 +75,8 @@ pub struct LevelPart {
     pub is_absent: bool,
     /// How far it had come at its last start, if that is known.
     pub known: Option<Reached>,
+    /// What it is encrypted by, where it is.
+    pub cipher: Option<Arc<SectorCipher>>,
 }
 
 /// All a shard needs to start.
@@ -253,7 +257,7 @@ impl Node {
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone())).under(&lock.file());
         fetch_keys(Arc::clone(&cloud)).await;
-        let Prepared { view, notes, is_new, begun } = prepare(&config, found.clone(), &homes)?;
+        let Prepared { view, notes, is_new, begun } = plan(&config, found.as_ref(), &homes).await?;
         introduce(&view.catalog);
         let few_files = crate::descriptors::bound(&mut config, &view.catalog)?;
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
@@ -498,6 +502,18 @@ async fn fetch_keys(cloud: Arc<CloudHomes>) {
     fetching.await.expect("a command's failure is no panic");
 }
 
+/// What the node will be, once encrypted levels have their keys; these are had on a thread that may
+/// wait, before anything is changed.
+async fn plan(config: &Config, found: Option<&Catalog>, homes: &Homes) -> Result<Prepared, Report> {
+    let (told, known) = (config.clone(), found.cloned());
+    let unlocking = tokio::task::spawn_blocking(move || unlock(&told, known.as_ref()));
+    let unlocked = unlocking.await.expect("a key that cannot be had is a report, no panic")?;
+    let mut prepared = prepare(config, found.cloned(), homes)?;
+    unlocked.apply(&mut prepared.view);
+    prepared.notes.extend(unlocked.notes);
+    Ok(prepared)
+}
+
 /// The view and the notes once volumes are taken back, and these; stores are asked on a thread that
 /// may wait.
 async fn taken_back(
@@ -612,7 +628,9 @@ pub(crate) fn requests(
             let length = view.layout.part_bytes(number);
             let budget = budget(level.name.as_str());
             let (base, is_absent) = (length * u64::from(index), !view.layout.is_used(level));
-            LevelPart { level: level.clone(), base, length, budget, is_absent, known: None }
+            let cipher = view.layout.cipher(number).cloned();
+            let (level, known) = (level.clone(), None);
+            LevelPart { level, base, length, budget, is_absent, known, cipher }
         });
         let is_own = |plan: &&VolumePlan| view.layout.shard_of(plan.spec.id) == usize::from(index);
         // With one shard the scheduler does better than a pin that other nodes may share.

@@ -13,9 +13,11 @@ use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, LEVELS_MAX, LevelSpec, ReadAheadLimits, Share, SpecError,
     VolumeSpec, WritebackLimits,
 };
+use layby_engine::io::SectorCipher;
 use layby_engine::store::{nvm_slots_for, slots_for};
 use layby_types::{BlockSize, ClassId, VolumeId, format_bytes};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Where parts of a level file begin: a multiple of this many bytes.
 pub const PART_ALIGNMENT: u64 = 1 << 16;
@@ -37,6 +39,8 @@ pub struct Layout {
     pub levels: Vec<LevelConfig>,
     /// Slots of a shard's part of each level.
     pub slots: Vec<u32>,
+    /// What each level is encrypted by, where it is.
+    pub ciphers: Vec<Option<Arc<SectorCipher>>>,
     /// Destaging.
     pub writeback: WritebackLimits,
     /// Read-ahead.
@@ -58,8 +62,17 @@ impl Layout {
     ) -> Result<Layout, Problem> {
         let (writeback, read_ahead) = limits;
         let (slots, is_memory_only) = (Vec::new(), false);
-        let mut layout =
-            Layout { block_size, shards, levels, slots, writeback, read_ahead, is_memory_only };
+        let ciphers = vec![None; levels.len()];
+        let mut layout = Layout {
+            block_size,
+            shards,
+            levels,
+            slots,
+            ciphers,
+            writeback,
+            read_ahead,
+            is_memory_only,
+        };
         for (index, level) in layout.levels.iter().enumerate() {
             let part = layout.part_bytes(index);
             let slots = slots_in(level, part, block_size).filter(|slots| *slots >= SLOTS_MIN);
@@ -74,6 +87,12 @@ impl Layout {
     pub fn part_bytes(&self, level: usize) -> u64 {
         let level = &self.levels[level];
         part_bytes(level.size, self.shards, level.segments.bytes)
+    }
+
+    /// What a level is encrypted by, where it is.
+    #[must_use]
+    pub fn cipher(&self, level: usize) -> Option<&Arc<SectorCipher>> {
+        self.ciphers.get(level)?.as_ref()
     }
 
     /// Whether a level is used, now that one may be lost.

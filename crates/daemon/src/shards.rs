@@ -75,7 +75,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         budget: part.budget,
         is_absent: part.is_absent,
         known: part.known,
-        cipher: None,
+        cipher: part.cipher,
         wear: WearPlan {
             endurance: part.level.endurance.map(|endurance| endurance.part(count)),
             started_unix,

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::scope;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 const RUNS_DEFAULT: u64 = 5;
 const BLOCKS: u64 = 2048;
@@ -52,25 +52,49 @@ fn check(dir: &Path, run: u64) {
 /// on three classes beside fio, killed after a random number of batches, again and again.
 #[test]
 fn promised_blocks_survive_kill() {
-    promised_blocks_survive(false);
+    promised_blocks_survive(&options(false));
 }
 
 /// Goal and method: as `promised_blocks_survive_kill`, and what was not durable is dropped.
 #[test]
 fn promised_blocks_survive_power_loss() {
-    promised_blocks_survive(true);
+    promised_blocks_survive(&options(true));
 }
 
-fn promised_blocks_survive(power_loss: bool) {
+/// Goal and method: as `promised_blocks_survive_kill`, on an encrypted SSD level.
+#[test]
+fn promised_blocks_survive_kill_encrypted() {
+    let (_key, options) = encrypted(false);
+    promised_blocks_survive(&options);
+}
+
+/// Goal and method: as `promised_blocks_survive_power_loss`, on an encrypted SSD level.
+#[test]
+fn promised_blocks_survive_power_loss_encrypted() {
+    let (_key, options) = encrypted(true);
+    promised_blocks_survive(&options);
+}
+
+/// The same levels, the last of them, which is the SSD's, with a key.
+fn encrypted(power_loss: bool) -> (NamedTempFile, Options) {
+    let mut key = NamedTempFile::new().expect("a temporary file, which its owner alone can read");
+    key.write_all("1f".repeat(32).as_bytes()).expect("a writable file");
+    let levels = small_levels().config.expect("it has one");
+    assert!(levels.trim_end().ends_with("preallocation = \"falloc\""), "of the SSD level");
+    let config = format!("{levels}key = \"file:{}\"\n", key.path().display());
+    (key, Options { power_loss, ..Options::config(config) })
+}
+
+fn promised_blocks_survive(options: &Options) {
     let work = TempDir::new().expect("a temporary folder");
-    let (dir, options) = (work.path().join("node"), options(power_loss));
+    let dir = work.path().join("node");
     let mut rng = Rng::new(seed());
     let mut histories: Vec<History> = VOLUMES
         .iter()
         .map(|(_, durability)| History::new(BLOCKS, *durability, rng.next_u64()))
         .collect();
     for run in 0..runs() {
-        let node = Node::start(&dir, &options);
+        let node = Node::start(&dir, options);
         if run == 0 {
             create_volumes(&node);
         }
@@ -80,7 +104,7 @@ fn promised_blocks_survive(power_loss: bool) {
         end_load(load);
         check(&dir, run);
     }
-    let node = Node::start(&dir, &options);
+    let node = Node::start(&dir, options);
     verify(&node, &mut histories);
     node.stop();
     check(&dir, runs());

@@ -27,6 +27,7 @@ mod destroy;
 mod discard;
 mod door;
 mod drains;
+mod encrypted;
 mod esi;
 mod esi_cache;
 mod esi_devices;

@@ -14,6 +14,8 @@ pub(crate) fn level(arguments: LevelArguments, output: &mut Output) -> Result<()
                 return output.json(&levels);
             }
             output.line(&level_table(&levels))?;
+            let mut encrypted = levels.iter().filter_map(encryption_line);
+            encrypted.try_for_each(|line| output.line(&line))?;
             wear_lines(&levels).iter().try_for_each(|line| output.line(line))
         }
         LevelCommand::Set { name, dirty_red, dirty_green, used_red, used_green, node } => {
@@ -66,6 +68,12 @@ pub(super) fn level_table(levels: &[LevelAnswer]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// What a level is encrypted by, where it is.
+fn encryption_line(level: &LevelAnswer) -> Option<String> {
+    let (cipher, key) = (level.cipher.as_ref()?, level.key.as_ref()?);
+    Some(format!("level {}: encrypted by {cipher}, key from {key}", level.name))
 }
 
 /// How flash levels wear: a line of what is written, and one of what is left.

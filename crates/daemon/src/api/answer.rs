@@ -23,6 +23,7 @@ use crate::metrics::durability;
 use hdrhistogram::Histogram;
 use layby_cache::Watermarks;
 use layby_engine::control::{LevelStats, OperationStats, Snapshot, StartReport, VolumeStats};
+use layby_engine::io::SECTOR_CIPHER;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -239,6 +240,12 @@ pub struct LevelAnswer {
     /// Its file lies in a memory file system: what is durable there is lost when the machine stops.
     #[serde(default)]
     pub is_in_memory: bool,
+    /// What it is encrypted by, where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+    /// Where its key came from at the start, where it is encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Bytes of its file or memory, metadata included.
     pub size_bytes: u64,
     /// Bytes of blocks that it has room for.
@@ -619,12 +626,15 @@ impl Reading {
         let (block, healths) = (self.block_bytes(), self.control.healths());
         let lost = self.control.facts().lost.iter().find(|lost| lost.name == level.name);
         let in_memory = self.control.facts().reports.first().map(|report| &report.in_memory);
+        let encryption = self.view.catalog.levels[index].encryption.as_ref();
         LevelAnswer {
             name: level.name.clone(),
             is_in_memory: in_memory.is_some_and(|levels| levels.contains(&index)),
             lost: lost.map(|lost| lost.cause.clone()),
             kind: level.kind,
             policy: level.policy,
+            cipher: encryption.map(|_| SECTOR_CIPHER.to_owned()),
+            key: encryption.map(|kept| kept.key.to_string()),
             size_bytes: level.size,
             room_bytes: sum(|l| l.slots) * block,
             used_bytes: sum(|l| l.slots_used) * block,

@@ -186,11 +186,13 @@ impl Source<'_> {
 fn redacted(text: &str) -> String {
     let hidden = |line: &str| {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let keys = line.match_indices("key").filter(|(at, _)| {
-            let rest = line[at + 3..].trim_start_matches(['"', '\'']).trim_start();
-            !line[..*at].ends_with(is_word) && rest.starts_with('=')
+        let keys = line.match_indices("key").filter_map(|(at, _)| {
+            let behind = line[at + 3..].trim_start_matches("_previous");
+            let rest = behind.trim_start_matches(['"', '\'']).trim_start();
+            let is_key = !line[..at].ends_with(is_word) && rest.starts_with('=');
+            is_key.then_some(line.len() - behind.len())
         });
-        let ends = keys.map(|(at, _)| at + 3).chain(line.find("command:"));
+        let ends = keys.chain(line.find("command:"));
         ends.min().map_or(line.to_owned(), |end| format!("{}…", &line[..end]))
     };
     text.lines().map(hidden).collect::<Vec<_>>().join("\n")

@@ -9,7 +9,9 @@
 use super::checks::{Place, Problem, unknown_level};
 use super::dax::is_dax;
 use super::file::LevelTable;
-use super::{Amount, Config, Name, Percent, SegmentConfig, Size, built_in, segments, wear};
+use super::{
+    Amount, Config, LevelKeys, Name, Percent, SegmentConfig, Size, built_in, segments, wear,
+};
 use crate::catalog::Catalog;
 use crate::levels::LEVELS_DIR_NAME;
 use layby_cache::wear::Endurance;
@@ -148,6 +150,8 @@ pub struct LevelConfig {
     pub endurance: Option<Endurance>,
     /// How its log uses its flash, where it is flash.
     pub segments: SegmentConfig,
+    /// Where its keys come from, where it is encrypted.
+    pub keys: Option<LevelKeys>,
     /// When it is destaged and freed.
     pub watermarks: Watermarks,
 }
@@ -176,6 +180,7 @@ pub(super) fn level(dir: &Path, index: usize, table: LevelTable) -> Result<Level
     };
     Ok(LevelConfig {
         segments: segments.read(index, table.kind)?,
+        keys: LevelKeys::read(dir, (index, table.kind), table.key, table.key_previous)?,
         endurance: keys.read(index, table.kind, table.size.0)?,
         name: table.name,
         kind: table.kind,
@@ -359,6 +364,7 @@ mod tests {
             size: Size(level.size),
             path: level.path.as_deref().map(|path| path.strip_prefix(dir).expect("ours").into()),
             segment: None,
+            encryption: None,
         };
         let records = levels.iter().map(record).collect();
         let mut catalog = Catalog::new(NodeId([7; 16]), 4096, 1, records);

@@ -16,6 +16,7 @@ mod control;
 mod dax;
 mod devices;
 mod discard;
+mod encryption;
 mod file;
 #[cfg(test)]
 pub(crate) mod hanging;
@@ -47,6 +48,7 @@ pub use control::ControlConfig;
 pub use dax::is_dax;
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
+pub use encryption::LevelKeys;
 pub(crate) use input::read_small;
 pub use input::{CONFIG_BYTES_MAX, STDIN};
 pub use kept::KeptFiles;

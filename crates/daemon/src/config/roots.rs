@@ -254,8 +254,11 @@ fn kept(config: &Config) -> impl Iterator<Item = PathBuf> {
 
 /// Files that the configuration names to be read.
 fn read(config: &Config) -> impl Iterator<Item = PathBuf> {
-    let keys = config.volumes.values().filter_map(|volume| match &volume.key {
-        Some(KeySource::File(path)) => Some(path.clone()),
+    let levels = config.levels.iter().filter_map(|level| level.keys.as_ref());
+    let levels = levels.flat_map(|keys| [Some(&keys.key), keys.previous.as_ref()]).flatten();
+    let volumes = config.volumes.values().filter_map(|volume| volume.key.as_ref());
+    let keys = volumes.chain(levels).filter_map(|key| match key {
+        KeySource::File(path) => Some(path.clone()),
         _ => None,
     });
     let named = [
