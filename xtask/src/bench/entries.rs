@@ -62,6 +62,45 @@ pub(crate) fn record(plan: &Plan<'_>) -> Result<Comparison, Failure> {
     Ok(Comparison { ratio_min: RECORDED_RATIO_MIN, ..comparison })
 }
 
+/// What encryption may cost and be called free: 5 % of the requests.
+const ENCRYPTED_RATIO_MIN: f64 = 0.95;
+
+/// An SSD level that holds the whole export, below so little memory that reads go to it.
+const ENCRYPTION_CONFIG: &str = "\
+[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"1MiB\"\n\
+[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n";
+
+/// The same volume on a clear and on an encrypted SSD level, of two nodes.
+pub(crate) fn encryption(plan: &Plan<'_>) -> Result<Comparison, Failure> {
+    // Its owner alone knows it, and nothing of worth is encrypted by it.
+    let key = format!("key = \"command:echo {}\"\n", "1f".repeat(32));
+    let (mut servers, mut nodes) = (Vec::new(), Vec::new());
+    for (name, keys) in [("layby-encrypted", key.as_str()), ("layby-clear", "")] {
+        let work = plan.work.join(name);
+        let config = format!("{ENCRYPTION_CONFIG}{keys}");
+        nodes.push(servers::node(plan.binary, &work, &config)?);
+        let mut volume = servers::volume(plan.binary, &work, name, &bytes(), "normal")?;
+        volume.peer = keys.is_empty();
+        fio::fill(plan.root, &volume, &EXPORT_BYTES.to_string())?;
+        servers.push(volume);
+    }
+    let writes = |name, depth, writes_per_flush, block| Load {
+        writes_per_flush,
+        block,
+        ..Load::of_blocks(name, "randwrite", depth)
+    };
+    let loads = vec![
+        writes("writes, QD1, flush each", 1, 1, "4k"),
+        writes("writes, QD32, flush each 32", 32, 32, "4k"),
+        writes("writes of 256 KiB, QD8, flush each 32", 8, 32, "256k"),
+        Load::of_blocks("reads, QD1", "randread", 1),
+        Load::of_blocks("reads, QD32", "randread", 32),
+        Load { block: "256k", ..Load::of_blocks("reads of 256 KiB, QD8", "randread", 8) },
+    ];
+    let question = "Is an encrypted SSD level as fast as a clear one?";
+    Ok(Comparison { question, servers, loads, ratio_min: ENCRYPTED_RATIO_MIN, nodes })
+}
+
 /// Random writes, each or each 32 followed by a flush.
 pub(crate) fn durable(plan: &Plan<'_>) -> Result<Comparison, Failure> {
     let node = servers::node(plan.binary, plan.work, READ_HIT_CONFIG)?;
@@ -87,11 +126,11 @@ fn filled(
     mut servers: Vec<servers::Server>,
     loads: Vec<Load>,
 ) -> Result<Comparison, Failure> {
-    let node = servers.pop();
+    let nodes = servers.pop().into_iter().collect();
     for server in &servers {
         fio::fill(plan.root, server, &EXPORT_BYTES.to_string())?;
     }
-    Ok(Comparison { question, servers, loads, ratio_min: 1.0, node })
+    Ok(Comparison { question, servers, loads, ratio_min: 1.0, nodes })
 }
 
 /// Fills 4 GiB of a level and asks the node what it spends on knowing where the blocks are.

@@ -102,6 +102,8 @@ enum Entry {
     Sequential,
     /// What recording costs a load of 4 KiB random reads that hit DRAM
     Record,
+    /// An encrypted SSD level beside a clear one: flushed writes, and reads that hit the level
+    Encryption,
     /// Every way to be served beside every peer: tables and plots in `bench/serving.md`
     Serving,
     /// Memory that the node spends on knowing where 4 GiB of blocks are
@@ -229,6 +231,7 @@ fn measure(
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,
                 Entry::Record => entries::record(&plan)?,
+                Entry::Encryption => entries::encryption(&plan)?,
                 _ => entries::durable(&plan)?,
             };
             let results = rounds(root, &comparison, arguments)?;
@@ -245,9 +248,9 @@ struct Comparison {
     loads: Vec<fio::Load>,
     /// The ratio to the best peer that answers the question with yes.
     ratio_min: f64,
-    /// Kept so that it ends after its volumes' clients.
+    /// Kept so that they end after their volumes' clients.
     #[expect(dead_code, reason = "held for its drop")]
-    node: Option<Server>,
+    nodes: Vec<Server>,
 }
 
 fn rounds(root: &Path, comparison: &Comparison, arguments: &Arguments) -> Result<Results, Failure> {
