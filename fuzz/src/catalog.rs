@@ -6,7 +6,7 @@
 //! Not for: what a node makes of a catalog, which removes files of volumes that were deleted.
 
 use layby_daemon::catalog::{
-    Catalog, DeletedRecord, LevelRecord, Live, NodeId, VolumePhase, VolumeRecord,
+    Catalog, DeletedRecord, EncryptionRecord, LevelRecord, Live, NodeId, VolumePhase, VolumeRecord,
 };
 use layby_daemon::config::{Config, Kind, Name, Overrides, Size};
 use layby_daemon::error::{Report, ReportKind};
@@ -113,6 +113,11 @@ const VOLUMES: &str = "[volume.one]\nsize = \"1MiB\"\nallow = [\"unix\", \"10.0.
     [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"64MiB\"\n\
     [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"512MiB\"\n";
 
+fn encryption() -> EncryptionRecord {
+    let key = "file:level.key".parse().expect("a source of keys");
+    EncryptionRecord { key, check: "0a".repeat(8), sealed: "1f".repeat(104) }
+}
+
 fn levels() -> Vec<LevelRecord> {
     let level = |(name, kind): (&str, Kind)| LevelRecord {
         name: name.parse::<Name>().expect("a name"),
@@ -120,6 +125,7 @@ fn levels() -> Vec<LevelRecord> {
         size: Size(64 << 20),
         path: (kind != Kind::Memory).then(|| name.into()),
         segment: (kind == Kind::Ssd).then_some(Size(1 << 20)),
+        encryption: (kind == Kind::Ssd).then(encryption),
     };
     [("dram", Kind::Memory), ("nvm", Kind::Nvm), ("ssd", Kind::Ssd)].map(level).into()
 }
