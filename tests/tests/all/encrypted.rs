@@ -53,12 +53,14 @@ impl Site {
         Node::start(&self.dir(), &self.options(keys))
     }
 
-    /// What a start that is refused says; it must leave all that is in the folder as it was.
+    /// What a start that is refused says, and its exit code; it must leave all that is in the folder
+    /// as it was.
     #[track_caller]
-    fn assert_refused(&self, keys: &str, words: &[&str]) {
+    fn assert_refused(&self, code: i32, keys: &str, words: &[&str]) {
         let before = self.contents();
         let refusal = Node::try_start(&self.dir(), &self.options(keys)).expect_err("it starts");
         refusal.assert_explains(words);
+        assert_eq!(refusal.code, Some(code), "{}", refusal.stderr);
         for pair in ["1f", "2f"] {
             assert!(!refusal.stderr.contains(&pair.repeat(8)), "a key: {}", refusal.stderr);
         }
@@ -148,15 +150,15 @@ fn a_level_opens_by_its_key_alone() {
     let node = site.start("key = \"@one\"");
     write_all(&node);
     node.kill9();
-    site.assert_refused("key = \"@other\"", &["level `ssd`", "another key", "key_previous"]);
-    site.assert_refused("key = \"@none\"", &["level `ssd`", "none"]);
-    site.assert_refused("", &["names no `key`", "--format"]);
-    site.assert_refused("key = \"command:exit 3\"", &["level `ssd`", "command"]);
+    site.assert_refused(2, "key = \"@other\"", &["level `ssd`", "another key", "key_previous"]);
+    site.assert_refused(6, "key = \"@none\"", &["level `ssd`", "none"]);
+    site.assert_refused(2, "", &["names no `key`", "--format"]);
+    site.assert_refused(1, "key = \"command:exit 3\"", &["level `ssd`", "command"]);
     let node = site.start("key = \"@other\"\nkey_previous = \"@one\"");
     assert!(node.said().contains("key_previous"), "{}", node.said());
     assert_all(&node);
     node.kill9();
-    site.assert_refused("key = \"@one\"", &["another key"]);
+    site.assert_refused(2, "key = \"@one\"", &["another key"]);
     assert!(site.check(&[]).success);
     let other = site.work.path().join("other");
     std::fs::rename(&other, site.work.path().join("away")).expect("the test's own file");
@@ -166,7 +168,7 @@ fn a_level_opens_by_its_key_alone() {
     node.stop();
     let plain = Site::new();
     plain.start("").stop();
-    plain.assert_refused("key = \"@one\"", &["made without encryption", "--format"]);
+    plain.assert_refused(2, "key = \"@one\"", &["made without encryption", "--format"]);
 }
 
 /// Goal: the way that a refusal names makes a plain level an encrypted one, and back, and no block

@@ -58,6 +58,8 @@ pub(crate) fn unlock(config: &Config, found: Option<&Catalog>) -> Result<Unlocke
                 return Err(not_encrypted(level, keys));
             }
             (Some(keys), None) => Some(draw(level, keys)?),
+            // What was written under a key that others may know is not joined by what is new.
+            (Some(keys), Some(_)) if config.format == Format::All => Some(draw(level, keys)?),
             (Some(keys), Some(kept)) => match open(level, keys, kept, &mut unlocked.notes) {
                 // Nothing was ever stored under that key, or it is to be given up.
                 Err(Refused::Another(_)) if !is_bound => Some(draw(level, keys)?),
@@ -147,7 +149,15 @@ fn draw(
 }
 
 fn read(level: &LevelConfig, source: &KeySource) -> Result<Key, Report> {
-    source.read().map_err(|cause| refused(level, cause).hint(GIVE_KEY))
+    source.read().map_err(|cause| {
+        let kind = match source {
+            // A service of keys may answer later, and a mount may come.
+            KeySource::Command(_) => ReportKind::Failure,
+            KeySource::File(path) if !path.exists() => ReportKind::NotFound,
+            KeySource::File(_) | KeySource::Environment(_) => ReportKind::Invalid,
+        };
+        Report { kind, ..refused(level, cause).hint(GIVE_KEY) }
+    })
 }
 
 fn data_key(level: &Name, key: &Key, kept: &EncryptionRecord) -> Option<Arc<SectorCipher>> {
@@ -224,12 +234,15 @@ fn not_encrypted(level: &LevelConfig, keys: &LevelKeys) -> Report {
     refused(level, cause).hint(format!("leave `key` out; {MOVE}"))
 }
 
-/// A line where a persistent level beside an encrypted one is clear.
-fn clear_beside(config: &Config) -> Option<String> {
-    config.levels.iter().find(|level| level.keys.is_some())?;
-    let is_clear = |level: &&LevelConfig| level.path.is_some() && level.keys.is_none();
-    let clear = config.levels.iter().find(is_clear)?;
-    Some(format!("level `{}` is not encrypted: what it holds is clear on its device", clear.name))
+/// A line for each persistent level that is clear beside an encrypted one.
+fn clear_beside(config: &Config) -> impl Iterator<Item = String> {
+    let is_any_encrypted = config.levels.iter().any(|level| level.keys.is_some());
+    let is_clear = move |level: &&LevelConfig| {
+        is_any_encrypted && level.path.is_some() && level.keys.is_none()
+    };
+    config.levels.iter().filter(is_clear).map(|level| {
+        format!("level `{}` is not encrypted: what it holds is clear on its device", level.name)
+    })
 }
 
 #[cfg(test)]
@@ -333,8 +346,9 @@ mod tests {
     }
 
     /// Goal: where levels are made anew, a level may become encrypted or cease to be, and a key
-    /// that was lost is given up; a key that is there is kept. Method: starts with `--format`, and
-    /// such as follow a first start or a format that was cut short.
+    /// that was lost is given up. With `--format` a level's own key is always a new one; what was cut
+    /// short goes on with the one that is there. Method: starts with `--format`, and such as follow a
+    /// first start or a format that was cut short.
     #[test]
     fn new_levels_follow_the_configuration() {
         let folder = TempDir::new().expect("a temporary directory");
@@ -361,7 +375,7 @@ mod tests {
             assert!(unlock("").levels[0].is_none());
             assert!(!are_same(&cipher(&made), &cipher(&unlock(other))), "drawn anew");
             let is_kept = are_same(&cipher(&made), &cipher(&unlock(one)));
-            assert_eq!(is_kept, found.levels[0].encryption.is_some());
+            assert_eq!(is_kept, format == Format::Empty);
         }
     }
 }
