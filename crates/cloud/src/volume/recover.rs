@@ -240,7 +240,7 @@ impl<B> Volume<B> {
         let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));
         let journal = Journal::new(ring, batches, from);
         let uploaded = Uploaded::of(&journal.batches, map.journal_next);
-        let seq_next = journal.seq_next;
+        let (seq_next, is_short) = (journal.seq_next, map.journal_next > journal.seq_next);
         let end = plan.size_bytes.div_ceil(plan.block_bytes.into());
         let resizing = super::size::Resizing::opened(journal.batches.iter(), end);
         let mut upload = Uploads::default();
@@ -269,7 +269,7 @@ impl<B> Volume<B> {
             at_hand: super::around::AtHand::default(),
             upload,
             commit: Commits::new(born, tail),
-            session: session(taken, seed),
+            session: session(taken, seed, is_short),
             clean: super::clean::Cleaning::default(),
             gone: super::gone::Gone::default(),
             snapshots: super::snapshots::Snapshots::default(),
@@ -304,12 +304,14 @@ impl<B> Volume<B> {
 }
 
 /// The session of a volume that is opened, with a number of its own from what chance it has.
-fn session(taken: Option<String>, seed: u64) -> Session {
+fn session(taken: Option<String>, seed: u64, is_short: bool) -> Session {
     let number = Rng::new(seed ^ SESSION_SALT).next_u64().max(1);
-    match taken {
+    let mut session = match taken {
         Some(why) => Session::taken(why, number),
         None => Session::new(number),
-    }
+    };
+    session.is_short = is_short;
+    session
 }
 
 /// Keeps a session's number apart from what else is drawn from the same seed.

@@ -91,6 +91,8 @@ pub(super) struct Session {
     number: u64,
     /// Segments up to this one were found whole in the store, though no superblock names them.
     pub(super) confirmed: u64,
+    /// When both were opened, the journal ended before what the map says was put of it.
+    pub(super) is_short: bool,
     /// The map as it is learned anew, beside the one that is served; see `unnamed`.
     pub(super) relearned: Option<Box<CloudMap>>,
     /// How often in a row an object of the conversation was missing or damaged, see `again`.
@@ -117,6 +119,7 @@ impl Session {
             proposed: None,
             epoch: 0,
             confirmed: 0,
+            is_short: false,
             relearned: None,
             missed: 0,
             down_since: Default::default(),

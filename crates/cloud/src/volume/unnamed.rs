@@ -124,6 +124,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 map.number
             ));
         }
+        if self.session.is_short {
+            return self.lose(format!(
+                "the store does not have segment {} whole, and the journal ends before what was in \
+                 it: its end is damaged, or it is an older copy",
+                map.number + 1
+            ));
+        }
         self.map = Arc::new(*map);
         self.session.confirmed = self.map.number;
         self.upload.cut_next = next;
