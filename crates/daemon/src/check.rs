@@ -385,9 +385,14 @@ fn kept_of(
 
 fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
-    // Of one that is being made in a store something may be there, or nothing.
     let is_being_made = |record: &VolumeRecord| record.phase == VolumePhase::Creating;
-    let is_shown = |record: &VolumeRecord| !is_being_made(record) || is_store(&record.path);
+    let is_shown = |record: &VolumeRecord| match record.phase {
+        VolumePhase::Ready => true,
+        // Of one that is being made in a store something may be there, or nothing.
+        VolumePhase::Creating => is_store(&record.path),
+        // The next start ends its removal, of which anything may be done.
+        VolumePhase::Deleting => false,
+    };
     let ready = catalog.volumes.iter().filter(|(_, record)| is_shown(record));
     let ready = ready.map(|(name, record)| (name, record, None));
     let deleted = catalog.deleted.iter().map(|gone| (&gone.name, &gone.record, Some(gone)));
