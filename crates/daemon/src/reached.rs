@@ -182,6 +182,8 @@ pub(crate) const COST_BOTH: &str =
 /// # Errors
 /// [`Unknown`].
 pub(crate) fn opening_reached(dir: &Path, local: u32) -> Result<Option<Opening>, Unknown> {
+    // A file that is replaced meanwhile may be read in part.
+    let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = Known::read(dir)?.content.volumes.remove(&local);
     Ok(known.map(|known| Opening { instance: known.instance, count: known.opening }))
 }
@@ -216,6 +218,7 @@ impl LevelsReached {
     /// # Errors
     /// A report where that cannot be read.
     pub fn read(dir: &Path) -> Result<LevelsReached, Report> {
+        let _one_at_a_time = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         Known::read(dir).map(|known| LevelsReached(known.content.levels)).map_err(|unknown| {
             Report::new(unknown.kind(), "cannot tell how far levels have come")
                 .cause(unknown.to_string())

@@ -73,6 +73,8 @@ pub(super) struct Known {
     pub(super) content: Content,
     /// Both say it, or there is none.
     is_whole: bool,
+    /// The first file is damaged or missing.
+    is_in_copy_alone: bool,
 }
 
 /// Why neither file says anything.
@@ -139,7 +141,7 @@ impl Known {
         if let (Word::Says(content), Word::Says(copy)) = (&first, &copy) {
             // It may itself be put back from a copy.
             let (content, is_whole) = (content.raised_by(copy), content == copy);
-            return Ok(Known { content, is_whole });
+            return Ok(Known { content, is_whole, is_in_copy_alone: false });
         }
         let other = "the other one of the two counts, and the next change writes both";
         for (path, word) in [(&path, &first), (&copy_path, &copy)] {
@@ -148,11 +150,15 @@ impl Known {
             }
         }
         match (first, copy) {
-            (Word::Says(content), _) | (_, Word::Says(content)) => {
-                Ok(Known { content, is_whole: false })
+            (Word::Says(content), _) => {
+                Ok(Known { content, is_whole: false, is_in_copy_alone: false })
+            }
+            (_, Word::Says(content)) => {
+                Ok(Known { content, is_whole: false, is_in_copy_alone: true })
             }
             (Word::Missing, Word::Missing) => {
-                Ok(Known { content: Content::default(), is_whole: true })
+                let content = Content::default();
+                Ok(Known { content, is_whole: true, is_in_copy_alone: false })
             }
             (Word::Unread(cause), _) => Err(Unknown::Unread(path, cause)),
             (_, Word::Unread(cause)) => Err(Unknown::Unread(copy_path, cause)),
@@ -180,6 +186,12 @@ impl Known {
             return Ok(());
         }
         let [path, copy_path] = NAMES.map(|name| dir.join(name));
+        let first = (STAGED_NAME, REACHED_FILE_NAME);
+        if self.is_in_copy_alone {
+            // The copy keeps its name until the first file says the same.
+            let bytes = self.content.bytes();
+            replace_within(dir, first, &bytes).map_err(|cause| (path.clone(), cause))?;
+        }
         // Journalling file systems keep the order of names within a folder. What is written next
         // overwrites it, so that a full disk has room for it.
         match std::fs::rename(&copy_path, dir.join(COPY_STAGED_NAME)) {
@@ -187,8 +199,7 @@ impl Known {
             renamed => renamed.map_err(|cause| (copy_path.clone(), cause))?,
         }
         let bytes = content.bytes();
-        let staged = (STAGED_NAME, REACHED_FILE_NAME);
-        replace_within(dir, staged, &bytes).map_err(|cause| (path, cause))?;
+        replace_within(dir, first, &bytes).map_err(|cause| (path, cause))?;
         let staged = (COPY_STAGED_NAME, COPY_FILE_NAME);
         replace_within(dir, staged, &bytes).map_err(|cause| (copy_path, cause))
     }
