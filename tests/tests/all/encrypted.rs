@@ -53,8 +53,8 @@ impl Site {
         Node::start(&self.dir(), &self.options(keys))
     }
 
-    /// What a start that is refused says, and its exit code; it must leave all that is in the folder
-    /// as it was.
+    /// What a start that is refused says, and its exit code; it must leave all that is in the
+    /// folder as it was.
     #[track_caller]
     fn assert_refused(&self, code: i32, keys: &str, words: &[&str]) {
         let before = self.contents();

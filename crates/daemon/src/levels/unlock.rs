@@ -346,9 +346,9 @@ mod tests {
     }
 
     /// Goal: where levels are made anew, a level may become encrypted or cease to be, and a key
-    /// that was lost is given up. With `--format` a level's own key is always a new one; what was cut
-    /// short goes on with the one that is there. Method: starts with `--format`, and such as follow a
-    /// first start or a format that was cut short.
+    /// that was lost is given up. With `--format` a level's own key is always a new one; what was
+    /// cut short goes on with the one that is there. Method: starts with `--format`, and such as
+    /// follow a first start or a format that was cut short.
     #[test]
     fn new_levels_follow_the_configuration() {
         let folder = TempDir::new().expect("a temporary directory");
