@@ -265,6 +265,11 @@ impl SimDisks {
         self.journal[at as usize..(at + length) as usize].fill(0);
     }
 
+    /// The journal alone, without the map, is put back from an older copy.
+    pub fn put_journal_back(&mut self, older: &SimDisks) {
+        self.journal.clone_from(&older.journal);
+    }
+
     fn sync(&mut self) {
         for (at, bytes) in std::mem::take(&mut self.unsynced) {
             self.journal[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
