@@ -463,6 +463,25 @@ mod tests {
         }
     }
 
+    /// Goal: while the first file is damaged the copy keeps its name, until both say the same.
+    /// Method: a folder in the way of what is written first.
+    #[test]
+    fn the_only_good_copy_keeps_its_name() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let dir = dir.path();
+        let opening = |count| Some(Opening { instance: 3, count });
+        set_opening(dir, 1, opening(1)).expect("writable");
+        std::fs::write(dir.join(REACHED_FILE_NAME), "damaged").expect("writable");
+        let staged = dir.join(pair::STAGED_NAME);
+        std::fs::create_dir(&staged).expect("writable");
+        set_opening(dir, 1, opening(2)).expect_err("a folder is in the way");
+        assert_eq!(opening_of(dir, 1), opening(1));
+        std::fs::remove_dir(&staged).expect("it is empty");
+        set_opening(dir, 1, opening(2)).expect("writable");
+        assert_eq!(opening_of(dir, 1), opening(2));
+        assert!(damages(dir).is_empty());
+    }
+
     /// Goal: the openings of many volumes are known. Method: a file of 20000, above a mebibyte.
     #[test]
     fn many_openings_are_known() {

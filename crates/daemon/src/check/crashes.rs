@@ -227,6 +227,19 @@ async fn a_removal_of_files_that_ends_early_goes_on() {
     assert!(site.problem().is_some());
 }
 
+/// Goal: a removal that the catalog says is under way is no problem for a check, whatever is gone
+/// of the volume. Method: a volume without its files, ready and under removal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_under_way_is_sound() {
+    let site = Site::new("").await;
+    let mut catalog = site.catalog();
+    for (phase, is_sound) in [(VolumePhase::Ready, false), (VolumePhase::Deleting, true)] {
+        catalog.volumes.get_mut("maps").expect("it is there").phase = phase;
+        site.put(&catalog, None, None);
+        assert_eq!(site.problem().is_none(), is_sound, "{phase:?}");
+    }
+}
+
 /// Goal: a volume that is to be taken and was opened since misses its files, as any other does:
 /// they may be on a disk that is away, with writes that no store has. Method: a catalog that still
 /// says so, and the folder's files away; a check and a start; then the files again.

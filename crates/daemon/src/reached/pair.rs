@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a file at most: some 60 for each volume, and a few levels of at most 64 shards.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
 /// The first file while it is written.
-const STAGED_NAME: &str = "reached.json.new";
+pub(super) const STAGED_NAME: &str = "reached.json.new";
 /// The copy while the first file, or it, is written.
 const COPY_STAGED_NAME: &str = "reached.copy.json.new";
 /// Both files, in the order in which they are written.
