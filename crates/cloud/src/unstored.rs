@@ -3,11 +3,11 @@
 //!
 //! How: the map file says which segments the store took and which of them a superblock named. Of
 //! the others each is read whole, as the next start does. The journal is scanned for what they
-//! hold: it lets go of nothing that no superblock vouches for, but may be damaged itself.
+//! hold: it frees nothing that no superblock vouches for, but may be damaged itself.
 //! Invariant: nothing is written. A segment that the store's superblock names is not looked at: it
 //! is the volume, and read with it.
 //! Cost: the journal's part once, these segments once, one in memory at a time.
-//! Not for: a volume whose node goes on writing it.
+//! Not for: a volume that its node still writes.
 
 use crate::host::{HostError, Paths};
 use crate::local::{open_to_read, read_map};

@@ -138,7 +138,7 @@ pub struct CheckAnswer {
     pub backings: Vec<BackingFinding>,
     /// The node's small files that are damaged.
     pub files: Vec<FileFinding>,
-    /// Levels whose file lies in a memory file system.
+    /// Levels whose file is in a memory file system.
     pub in_memory: Vec<Name>,
 }
 

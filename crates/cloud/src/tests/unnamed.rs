@@ -11,14 +11,14 @@ use bytes::Bytes;
 use layby_types::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A life under load for so long that segments of clients and of cleaning are put.
+/// A node under load for so long that segments of clients and of cleaning are uploaded.
 fn loaded(seed: u64) -> Life {
     let mut life = Life::new(seed);
     life.load(200 + seed % 9 * 60);
     life
 }
 
-/// All is stored; then a second start, whose journal holds nothing of it any more, reads it all.
+/// All is uploaded; then a second start, whose journal has nothing of it any more, reads it all.
 fn is_well(life: &mut Life) {
     life.load(60);
     life.settle();
@@ -35,7 +35,7 @@ fn is_well(life: &mut Life) {
 /// Goal: a segment that lies damaged in the store, or is gone, before a superblock names it costs
 /// nothing: its bytes are read from the journal meanwhile, and stored again. Method: a start beside
 /// one such segment, sometimes with a store that fails; all is read then, and after a second start,
-/// once the journal has let go of it.
+/// once the journal has freed it.
 #[test]
 fn a_damaged_put_is_stored_again() {
     let mut seen = BTreeSet::new();

@@ -13,14 +13,14 @@ use layby_cloud::{
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// What helps where nobody waited for the store.
+/// What to do where the node stopped before the store answered.
 pub(super) const STOPPED: &str = "repeat it once the node has started again";
 
 /// Has the runtime work, and waits until it is done.
 ///
 /// # Errors
 /// [`FaultKind::Closed`] where the runtime ends before; [`FaultKind::Retry`] where no thread can be
-/// made, or the work broke off.
+/// made, or the work panicked.
 pub(super) fn wait_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl Future<Output = T> + Send + 'static,
