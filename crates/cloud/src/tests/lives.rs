@@ -368,13 +368,6 @@ impl Life {
         self.volume = open(&mut self.world, plan, self.now);
     }
 
-    /// Whether it would: its disks may be damaged.
-    pub(super) fn can_open(&self) -> bool {
-        let disks = &self.world.disks;
-        let mut read = |at, length| disks.read(at, length);
-        Volume::<Vec<u8>>::open(self.plan(), &disks.map_file, self.now, 1, &mut read).is_ok()
-    }
-
     /// Another node, with empty disks, begins to take the volume.
     pub(super) fn take_over(&mut self, node: VolumeUuid) {
         let plan = Plan { takeover: true, ..plan(node) };
