@@ -6,7 +6,7 @@
 //! modelled; its figures stand beside where they are printed.
 //! Invariant: no number here is fitted to the paper; the same options give the same document on the
 //! same platform.
-//! Cost: half a minute per seed on one core.
+//! Cost: seconds per seed on one core.
 //! Source: Sondur, Kant, Vucetic and Byers, "Storage on the edge: evaluating cloud backed edge
 //! storage in cyberphysical systems".
 

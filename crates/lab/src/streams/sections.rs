@@ -280,7 +280,7 @@ fn recorded(results: &Results) -> Section {
         "MQ, 128 KiB",
         "SFR, 128 KiB",
         "FIOS",
-        "its features",
+        "paper's features",
         "best features",
         "best",
     ]);
