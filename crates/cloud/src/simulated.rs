@@ -5,7 +5,8 @@
 //! file's last append. The store applies a request and loses its answer, or fails it, or keeps it,
 //! or gets it twice; what was on its way when the power failed arrives then, later or never.
 //! Invariant: the same seed and the same calls give the same ends and the same bytes.
-//! Cost: memory for all objects. Not for: time, and what a link carries; see `layby_device`.
+//! Cost: memory for all objects. Not for: time, and what a link carries but for the steps of a
+//! download; see `layby_device`.
 
 use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
 use crate::segment::SegmentName;
@@ -308,6 +309,8 @@ pub struct SimWorld {
     pub faults: SimFaults,
     /// Steps that a request to the store takes at most; none in particular where it is zero.
     pub patience: u64,
+    /// Bytes of an answer that arrive in a step; all at once where it is zero.
+    pub download_bytes: u64,
     /// Puts and removals that arrive twice, of 100.
     pub duplicates: u64,
     /// Writes of the read cache that fail, of 100.
@@ -343,6 +346,7 @@ impl SimWorld {
             store: SimStore::default(),
             faults: SimFaults::default(),
             patience: 0,
+            download_bytes: 0,
             duplicates: 0,
             cache_faults: 0,
             answers: 0,
@@ -368,14 +372,25 @@ impl SimWorld {
                 }
                 Action::MapAppend(_) | Action::MapReplace(_) => self.map_file.push((id, action)),
                 _ => {
-                    let left = match self.patience {
+                    let pause = match self.patience {
                         0 => 0,
                         patience => self.rng.below(patience + 1),
                     };
+                    let left = pause + self.download_steps(&action);
                     self.others.push(Waiting { id, action, left });
                 }
             }
         }
+    }
+
+    /// Steps for which the bytes of an answer are on their way, as the object is now.
+    fn download_steps(&self, action: &Action) -> u64 {
+        let (Action::Object(request) | Action::Fetch(request)) = action else { return 0 };
+        let Request::Get { key, range } = request else { return 0 };
+        let found = self.store.objects.get(key).map_or(0, |(bytes, _)| bytes.len() as u64);
+        let asked =
+            range.as_ref().map_or(found, |range| found.min(range.end) - found.min(range.start));
+        asked.checked_div(self.download_bytes).unwrap_or(0)
     }
 
     /// Nothing waits for its end.
