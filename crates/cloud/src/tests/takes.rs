@@ -1,11 +1,11 @@
 //! Volumes that are taken: from a node that never rests, and by a take that broke off.
 
 use super::lives::{BLOCK, BLOCKS, JOURNAL, Life, NODE, open, plan};
-use crate::segment::VolumeUuid;
+use crate::segment::{Compression, VolumeUuid};
 use crate::simulated::{SimDisks as Disks, SimFaults, SimWorld as World};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use crate::volume::{Link, Plan, Volume, create, is_settled};
-use layby_types::{BackingOperation, Nanos};
+use layby_types::{BackingDone, BackingOperation, Nanos};
 
 const OTHER: VolumeUuid = VolumeUuid([8; 16]);
 
@@ -64,6 +64,21 @@ fn superblock(life: &Life) -> (Superblock, u64) {
     (Superblock::decode(bytes).expect("it is whole"), *version)
 }
 
+fn superblock_of(life: &Life) -> Option<Superblock> {
+    let (bytes, _) = life.world.store.objects.get(SUPERBLOCK_KEY)?;
+    Superblock::decode(bytes)
+}
+
+/// What the taking node read is a prefix of the history, and the volume is its.
+fn is_taken_whole(life: &Life, next: &Taking, done: BackingDone<Vec<u8>>, seed: u64) {
+    assert_eq!(done.result, Ok(()), "seed {seed}: {:?}", next.volume.status().link);
+    let bytes = done.buffer.expect("a read's buffer comes back");
+    let state: Vec<_> = bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect();
+    let mut counts = 0..=life.submitted();
+    assert!(counts.any(|count| life.is_prefix(&state, count)), "no prefix, seed {seed}");
+    assert_eq!(superblock(life).0.node, OTHER.to_string(), "seed {seed}");
+}
+
 /// Goal: a volume is taken from a node that writes without end, also over a link on which learning
 /// the volume takes longer than the node's pause between two superblocks: what was learned is kept.
 /// Method: requests that take longer than that pause on average; superblocks of the first node are
@@ -91,13 +106,141 @@ fn a_node_that_never_rests_can_be_taken_from() {
             superblocks += u32::from(std::mem::replace(&mut version, now) != now);
             assert!(superblocks < SUPERBLOCKS_MAX, "it never opens, seed {seed}, step {step}");
         };
-        assert_eq!(done.result, Ok(()), "seed {seed}: {:?}", next.volume.status().link);
-        let bytes = done.buffer.expect("a read's buffer comes back");
-        let state: Vec<_> = bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect();
-        let mut counts = 0..=life.submitted();
-        assert!(counts.any(|count| life.is_prefix(&state, count)), "no prefix, seed {seed}");
-        assert_eq!(superblock(&life).0.node, OTHER.to_string(), "seed {seed}");
+        is_taken_whole(&life, &next, done, seed);
     }
+}
+
+/// Steps of a test between two writes of a node that writes without end.
+const WRITE_STEPS: u64 = 8;
+/// Bytes that a taking node downloads in a step: a whole segment takes longer than the other node
+/// takes to put the next one, and the head of one less.
+const DOWNLOAD_BYTES: u64 = 1 << 10;
+
+/// A node that puts several large segments between two superblocks, and cleans none. It has put
+/// some that no superblock names.
+fn uploading(seed: u64) -> Life {
+    const JOURNAL_LARGE: u64 = 16 << 20;
+    let mut life = Life::new(seed);
+    let mut plan = plan(NODE);
+    plan.compression = Compression::None;
+    plan.limits.segment_bytes = 320 << 10;
+    plan.limits.dirty_age_max = Nanos::from_secs(10);
+    plan.limits.commit_interval = Nanos::from_millis(80);
+    plan.limits.checkpoint_segments = u32::MAX;
+    plan.limits.amplification_percent_max = u32::MAX;
+    life.world.disks = Disks::new(JOURNAL_LARGE, create(&plan, JOURNAL_LARGE, seed));
+    life.volume = open(&mut life.world, plan, life.now);
+    let has_put = (0..10_000).any(|step| {
+        upload(&mut life, step);
+        superblock_of(&life).is_some_and(|block| block.committed > 0)
+            && life.world.store.unnamed().len() > 1
+    });
+    assert!(has_put, "seed {seed}");
+    life
+}
+
+/// The node writes now and then, and does one thing.
+fn upload(life: &mut Life, step: u64) {
+    if step.is_multiple_of(WRITE_STEPS) {
+        life.write();
+    }
+    serve(life);
+}
+
+/// Goal: a volume is taken from a node that puts segments faster than the taking node downloads
+/// them: reading whole what no superblock names would never end. Method: a download takes time by
+/// its bytes; superblocks of the first node are counted until the second one has read all.
+#[test]
+fn a_node_that_uploads_faster_can_be_taken_from() {
+    const SUPERBLOCKS_MAX: u32 = 12;
+    for seed in 8500..8520 {
+        let mut life = uploading(seed);
+        let mut next = Taking::begin(&life, seed, 0);
+        next.world.download_bytes = DOWNLOAD_BYTES;
+        let (mut superblocks, mut version, mut step) = (0, superblock(&life).1, 0);
+        let done = loop {
+            next.step(&mut life);
+            upload(&mut life, step);
+            step += 1;
+            if let Some(done) = next.volume.poll() {
+                break done;
+            }
+            let now = superblock(&life).1;
+            superblocks += u32::from(std::mem::replace(&mut version, now) != now);
+            let learned = next.volume.map().number;
+            assert!(
+                superblocks < SUPERBLOCKS_MAX,
+                "it never opens, seed {seed}, step {step}, segment {learned} of {}",
+                life.volume.map().number
+            );
+        };
+        is_taken_whole(&life, &next, done, seed);
+    }
+}
+
+/// Goal: a segment that no superblock names and that is damaged is not the taken volume's, whether
+/// the node that put it went on while the other one learned, or not; from one that died the volume
+/// is taken up to the last segment that is whole. Method: after any number of superblocks a segment
+/// is damaged that the taking node does not know yet, and the first node does nothing more.
+#[test]
+fn what_a_live_node_put_damaged_is_not_taken() {
+    let (mut counts, mut not_followed) = ([0; 3], 0);
+    for seed in 8600..8660 {
+        let mut life = uploading(seed);
+        let mut next = Taking::begin(&life, seed, 0);
+        next.world.download_bytes = DOWNLOAD_BYTES;
+        let (superblocks_max, mut superblocks) = (seed as usize % counts.len(), 0);
+        let (mut version, mut damaged) = (superblock(&life).1, None);
+        let done = (0..20_000).find_map(|step| {
+            next.step(&mut life);
+            if damaged.is_none() {
+                upload(&mut life, step);
+                let now = superblock(&life).1;
+                superblocks += usize::from(std::mem::replace(&mut version, now) != now);
+                if superblocks == superblocks_max {
+                    damaged = damage_unlearned(&mut life, next.volume.map().number);
+                }
+            } else {
+                life.now = life.now.saturating_add(Nanos::from_micros(100));
+            }
+            next.volume.poll()
+        });
+        let done = done.unwrap_or_else(|| panic!("it never opens, seed {seed}"));
+        is_taken_whole(&life, &next, done, seed);
+        let Some(damaged) = damaged else { continue };
+        counts[superblocks] += 1;
+        let block = superblock(&life).0;
+        assert!(block.segment(damaged).is_some_and(|name| name.epoch == block.epoch), "{block:?}");
+        if superblocks < 2 {
+            assert_eq!(first_of(&block), damaged, "what is whole is taken, seed {seed}");
+        }
+        not_followed += u32::from(first_of(&block) < damaged);
+    }
+    assert!(
+        counts.iter().all(|count| *count > 4) && not_followed > 4,
+        "{counts:?}, {not_followed}"
+    );
+}
+
+/// The first segment of the session that has the volume.
+fn first_of(block: &Superblock) -> u64 {
+    block.epochs.last().expect("a session is there").first
+}
+
+/// Damages the last segment that no superblock names and that the taking node does not know, of
+/// those that follow each other, where there are two; answers its number.
+fn damage_unlearned(life: &mut Life, learned: u64) -> Option<u64> {
+    let (block, _) = superblock(life);
+    let from = learned.max(block.committed) + 1;
+    let objects = &mut life.world.store.objects;
+    let key = |number| block.segment(number).expect("a session is there").key();
+    let last = (from..).take_while(|number| objects.contains_key(&key(*number))).last();
+    let last = last.filter(|last| *last > from)?;
+    let (bytes, _) = objects.get_mut(&key(last)).expect("it was just seen");
+    let mut changed = bytes.to_vec();
+    *changed.last_mut().expect("it has bytes") ^= 1;
+    *bytes = changed.into();
+    Some(last)
 }
 
 /// Goal: nothing that was learned of one session stays where another one has the volume by the next

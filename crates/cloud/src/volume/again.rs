@@ -34,9 +34,12 @@ enum Answer {
 /// What the bytes are that a step of the conversation got.
 fn answer_of(step: &Step, bytes: &[u8]) -> Answer {
     let is_whole = match step {
-        Step::Fetch | Step::Before | Step::Compare | Step::After | Step::Recheck(_) => {
-            Superblock::is_whole(bytes)
-        }
+        Step::Fetch
+        | Step::Beyond
+        | Step::Before
+        | Step::Compare
+        | Step::After
+        | Step::Recheck(_) => Superblock::is_whole(bytes),
         Step::Checkpoint => unseal(bytes).is_some(),
         Step::Head { is_whole } => {
             let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
@@ -66,7 +69,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             // One that learns finds out where they end.
             Step::Unnamed { .. } => !self.is_learning(),
             Step::Head { .. } | Step::Checkpoint | Step::Recheck(_) => true,
-            Step::Before | Step::Compare | Step::After => self.session.current().is_some(),
+            Step::Beyond | Step::Before | Step::Compare | Step::After => {
+                self.session.current().is_some()
+            }
             Step::Probe(_) | Step::Propose | Step::Look { .. } => return false,
         };
         let is_missed = match end {

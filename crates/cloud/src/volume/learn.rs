@@ -50,6 +50,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.lose(why);
         }
         let goes_on = self.goes_on(&block);
+        self.note_went_on(&block);
         if !self.is_own(&block) && !goes_on {
             // What this node knew of the volume is another history's.
             self.map = Arc::new(CloudMap::new(self.plan.volume));
@@ -74,12 +75,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// changes, and of what it has removed since its checkpoint says all that is needed. So a claim
     /// beside a node that writes without end has to learn what is new only.
     fn goes_on(&self, block: &Superblock) -> bool {
-        let session = |block: &Superblock| {
-            (block.volume.clone(), block.node.clone(), block.epoch, block.session)
-        };
         self.session.current().is_some_and(|found| {
             block.session != 0
-                && session(block) == session(found)
+                && is_same_session(block, found)
                 && block.committed >= found.committed
                 && block.revision >= found.revision
         })
@@ -161,8 +159,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.fetch_head(HEAD_BYTES, false);
         }
         // A node that knows nothing of the volume takes whole segments, too, that the superblock
-        // does not name yet: the one who wrote them can name them no more.
-        match block.segment(number + 1).filter(|_| self.is_learning()) {
+        // does not name yet: the one who wrote them can name them no more, unless it goes on.
+        match block.segment(number + 1).filter(|_| self.is_learning() && !self.is_live()) {
             Some(name) => self.fetch_unnamed(name),
             None => self.claim(),
         }
@@ -247,7 +245,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
         match (Index::decode(bytes), length) {
             (Some(index), _) if named == Some(index.name) && index.volume == self.plan.volume => {
-                self.learn(&index);
+                if self.learn(&index) {
+                    self.catch_up();
+                }
             }
             (None, Some(length)) if !is_whole && length > bytes.len() => {
                 self.fetch_head(length as u64, true);
@@ -291,4 +291,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.write.durable_next = next;
         }
     }
+}
+
+/// Whether the same session has put both superblocks, as far as they say which.
+pub(super) fn is_same_session(one: &Superblock, other: &Superblock) -> bool {
+    let session = |block: &Superblock| (block.epoch, block.session);
+    one.volume == other.volume && one.node == other.node && session(one) == session(other)
 }

@@ -63,6 +63,8 @@ pub(super) enum Step {
     Head { is_whole: bool },
     /// Fetch a segment whole that the store took and no superblock names yet.
     Unnamed { number: u64 },
+    /// See whether it has changed, while segments are read that it does not name.
+    Beyond,
     /// See how the store takes conditions.
     Probe(ProbeStep),
     /// See whether it is what it was, before a replacement whose condition the store ignores.
@@ -91,6 +93,8 @@ pub(super) struct Session {
     number: u64,
     /// Segments up to this one were found whole in the store, though no superblock names them.
     pub(super) confirmed: u64,
+    /// Superblocks that named more, by the session whose segments are learned, see `unnamed`.
+    pub(super) went_on: u8,
     /// When both were opened, the journal ended before what the map says was put of it.
     pub(super) is_short: bool,
     /// The map as it is learned anew, beside the one that is served; see `unnamed`.
@@ -119,6 +123,7 @@ impl Session {
             proposed: None,
             epoch: 0,
             confirmed: 0,
+            went_on: 0,
             is_short: false,
             relearned: None,
             missed: 0,
@@ -323,6 +328,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
             (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
             (Step::Unnamed { number }, end) => self.on_unnamed(number, &end),
+            (Step::Beyond, End::Bytes(bytes, tag)) => self.on_beyond(&bytes, tag),
             (Step::Probe(step), end) => self.on_probe(step, end),
             (Step::Before, End::Bytes(bytes, tag)) => self.on_before(&bytes, tag),
             (Step::Before, End::Failed(_)) if self.session.current.is_none() => self.put_proposed(),
@@ -336,7 +342,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.session.proposed = None;
                 self.on_absent();
             }
-            (Step::Compare | Step::Before | Step::After, End::Failed(_)) => {
+            (Step::Compare | Step::Before | Step::After | Step::Beyond, End::Failed(_)) => {
                 self.lose_vanished();
             }
             (Step::Look { revision, is_repeated: false }, End::Failed(_)) => {

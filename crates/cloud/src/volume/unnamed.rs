@@ -6,23 +6,33 @@
 //! and the segments behind it, up to the last one that is whole. What the journal has behind that
 //! is read from there again, and becomes segments of the session that begins. A node that knows
 //! nothing of the volume takes such segments as far as they are whole.
+//! A node that still writes may put them faster than they are read here, so the superblock is read
+//! behind each. One that names more may have been on its way when its node died; the second is of a
+//! live node. From then on only what is named is learned, and the claim is put: the rest stays in
+//! that node's journal, as what it has not put does, and `layby salvage` finds it.
 //! Invariant: a superblock names a segment of an earlier session only where all of its checksums
 //! have held. Until that is known, no read of the segment ends as damaged; the journal keeps what
 //! it holds. The old map is served while the new one is learned.
 //! Cost: at a start, the bytes of the segments behind the superblock, one in memory at a time: as
-//! many as are put between two superblocks. Not for: segments that a superblock names.
+//! many as are put between two superblocks; where a node learns, one request more for each. Not
+//! for: segments that a superblock names.
 
+use super::learn::is_same_session;
 use super::recover::overlay_of;
 use super::session::Step;
 use super::uploaded::Uploaded;
 use super::{Flight, Volume};
-use crate::action::{End, Fault, FaultKind, Request};
+use crate::action::{End, Fault, FaultKind, Request, Tag};
 use crate::map::CloudMap;
 use crate::runs::Place;
 use crate::segment::{Index, SegmentName, WHOLE};
+use crate::superblock::Superblock;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
 use std::sync::Arc;
+
+/// Superblocks that name more and show that their node lives: one may have been on its way before.
+const WENT_ON_MIN: u8 = 2;
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// What is known by now of what the store has.
@@ -84,22 +94,52 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.session.confirmed = number;
                 self.claim();
             }
-            Some(index) => self.learn(&index),
+            Some(index) => {
+                if self.learn(&index) {
+                    self.fetch_superblock(Step::Beyond);
+                }
+            }
             None if self.is_learning() => self.claim(),
             None => self.relearn(number),
         }
     }
 
-    /// The store has a segment that this node does not know.
-    pub(super) fn learn(&mut self, index: &Index) {
+    /// The superblock while segments beyond it are read: what it names by now is learned first.
+    pub(super) fn on_beyond(&mut self, bytes: &[u8], tag: Option<Tag>) {
+        let found = Superblock::decode(bytes);
+        match found.is_some() && found.as_ref() == self.session.current() {
+            true => self.catch_up(),
+            false => self.on_found(bytes, tag),
+        }
+    }
+
+    /// Counts superblocks that name more, by the session whose segments are learned. Other programs
+    /// replace one by one that names as much, as when they mark a clone.
+    pub(super) fn note_went_on(&mut self, block: &Superblock) {
+        let found = self.session.current().filter(|found| is_same_session(block, found));
+        let names_more = found.map(|found| block.committed > found.committed);
+        self.session.went_on = match names_more {
+            Some(names_more) => self.session.went_on.saturating_add(u8::from(names_more)),
+            None => 0,
+        };
+    }
+
+    /// Whether the node by whose session the volume is learned goes on meanwhile.
+    pub(super) fn is_live(&self) -> bool {
+        self.session.went_on >= WENT_ON_MIN
+    }
+
+    /// The store has a segment that this node does not know; false where the volume is lost by it.
+    pub(super) fn learn(&mut self, index: &Index) -> bool {
         if self.is_passed_by_copy(index.journal_next) {
-            return self.lose_to_copy();
+            self.lose_to_copy();
+            return false;
         }
         match &mut self.session.relearned {
             Some(map) => map.apply(index),
             None => self.apply(index, index.journal_next),
         }
-        self.catch_up();
+        true
     }
 
     /// The store does not have a segment of the map as it was put, and no superblock names it.
