@@ -4,7 +4,7 @@
 //! the path is a symbolic link, that of its target, too. What lies by words below a folder that has
 //! not answered is refused without a call; see [`layby_cloud::look_at`].
 //! Invariant: while a folder hangs it costs one thread and one time limit, however many paths lie
-//! in it, or are links into it. Cost: two threads more per call, and two per link.
+//! in it, or are links into it. Cost: two looks more per call, and two per link.
 //! Not for: links among a folder's own components; each such name of a folder counts by itself.
 
 use layby_cloud::{NoAnswer, look_at};
