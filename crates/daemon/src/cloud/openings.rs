@@ -148,7 +148,8 @@ pub(super) mod tests {
 
         fn new() -> Far {
             let dir = TempDir::new().expect("a temporary directory");
-            let config = crate::node::tests::config(&dir, "");
+            // Journals of 1 GiB would be copied to the last byte.
+            let config = crate::node::tests::config(&dir, "[cloud]\njournal = \"16MiB\"\n");
             let homes = CloudHomes::new(&config, tokio::runtime::Handle::current());
             homes.introduce(NodeId([7; 16]), 4096);
             let example = crate::catalog::tests::example().volumes.into_values().next();
