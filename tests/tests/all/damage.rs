@@ -218,10 +218,9 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.is_ok_and(|status| status.success()), "cannot copy the node's folder");
 }
 
-/// Damages random sectors of a level, superblocks aside, and answers the blocks of the file that
-/// they lie in.
-fn damage(path: &Path, rng: &mut Rng) -> BTreeSet<usize> {
-    let bytes = fs::read(path).expect("can read");
+/// Damages random sectors of a level that holds `bytes`, superblocks aside, and answers the blocks
+/// of the file that they lie in.
+fn damage(path: &Path, bytes: &[u8], rng: &mut Rng) -> BTreeSet<usize> {
     let file = File::options().write(true).open(path).expect("can write");
     let (mut sectors, mut damaged) = (BTreeSet::new(), BTreeSet::new());
     while sectors.len() < SECTORS_DAMAGED {
@@ -347,10 +346,15 @@ fn verify(node: &Node, latest: &Latest) -> BTreeSet<(usize, u64)> {
     errors
 }
 
+/// The files of a fixture's levels.
+const LEVELS: [&str; 2] = ["nvm.level", "ssd.level"];
+
 /// A node's folder as it was when the node ended, and a copy to be damaged.
 struct Fixture {
     _work: TempDir,
     sound: PathBuf,
+    /// What its levels hold, read once: most of a seed's time went into fresh memory for it.
+    levels: [Vec<u8>; 2],
     used: PathBuf,
     dir: PathBuf,
     options: Options,
@@ -397,7 +401,8 @@ impl Fixture {
             node.stop();
         }
         copy(&used, &sound);
-        Fixture { _work: work, sound, used, dir, options, latest }
+        let levels = LEVELS.map(|level| fs::read(sound.join(level)).expect("can read"));
+        Fixture { _work: work, sound, levels, used, dir, options, latest }
     }
 
     /// Puts the sound state back.
@@ -438,13 +443,12 @@ impl Damage {
     fn new(fixture: &Fixture, kind: Kind, seed: u64) -> Damage {
         let mut rng = Rng::new(seed);
         let (mut allowed, mut unreadable) = (BTreeSet::new(), Vec::new());
-        for level in ["nvm.level", "ssd.level"] {
+        for (level, bytes) in LEVELS.iter().zip(&fixture.levels) {
             let path = fixture.used.join(level);
-            let bytes = fs::read(fixture.sound.join(level)).expect("can read");
             let damaged = if let Kind::Sectors = kind {
-                damage(&path, &mut rng)
+                damage(&path, bytes, &mut rng)
             } else {
-                let drawn = draw(&bytes, &fixture.latest, seed, &mut rng);
+                let drawn = draw(bytes, &fixture.latest, seed, &mut rng);
                 note(&format!("seed {seed}: {level}: {drawn:?}"));
                 drawn.into_values().flatten().collect()
             };
@@ -453,7 +457,7 @@ impl Damage {
                 Kind::Pages => damage_pages(&path, &damaged, &mut rng),
                 Kind::Unreadable => unreadable.push(Unreadable::new(&path, &damaged)),
             }
-            allowed.extend(fixture.latest.in_blocks(&bytes, &damaged));
+            allowed.extend(fixture.latest.in_blocks(bytes, &damaged));
         }
         Damage { allowed, _unreadable: unreadable }
     }
