@@ -98,6 +98,9 @@ pub struct Tally {
     pub steps: u64,
 }
 
+/// For how long a stop may wait without anything in flight: for a retry.
+const STOP_QUIET_MAX: Nanos = Nanos::from_secs(5);
+
 type Node = Shard<NbdSession, SimHost>;
 
 struct World<'a> {
@@ -384,6 +387,11 @@ impl World<'_> {
                 self.note(|| format!("the stop is not clean: {}", error.cause));
                 self.tally.stops_unclean += 1;
                 let took = self.host.now().since(begun);
+                // A store may be out of reach for as long; a disk has something in flight.
+                let is_near = self.homes.iter().all(Option::is_none);
+                if is_near && self.host.machine().quiet_for() > STOP_QUIET_MAX {
+                    return Err(format!("the stop waits for nothing: {}", error.cause));
+                }
                 match self.is_tolerant || took >= STOP_PATIENCE {
                     true => Ok(()),
                     false => Err(format!("the stop gives up too early: {}", error.cause)),

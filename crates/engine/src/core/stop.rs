@@ -90,7 +90,15 @@ impl Core {
                 || core.homes.values().any(|home| home.syncing)
         };
         while is_busy(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
+            self.give_up_copies();
             self.stop_turn(io);
+        }
+    }
+
+    /// What cleaning copies and finds no room for would be waited for in vain.
+    fn give_up_copies(&mut self) {
+        if let Some(log) = self.log_mut() {
+            log.give_up_copies();
         }
     }
 
@@ -108,6 +116,7 @@ impl Core {
             }
         };
         while !is_over(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
+            self.give_up_copies();
             self.stop_turn(io);
         }
         match is_over(self) {

@@ -92,6 +92,8 @@ pub struct SimIo {
     batch_bytes: Option<usize>,
     /// Since the last end, and ever.
     idle_waits: u32,
+    /// Since when nothing has ended and no disk had anything to do.
+    quiet_since: Option<Nanos>,
     waits_in_vain: u64,
 }
 
@@ -116,6 +118,7 @@ impl SimIo {
             drops_in_flight: false,
             batch_bytes: None,
             idle_waits: 0,
+            quiet_since: None,
             waits_in_vain: 0,
         }
     }
@@ -510,6 +513,12 @@ impl SimIo {
         self.idle_waits
     }
 
+    /// For how long nothing has ended, and no disk had anything to do.
+    #[must_use]
+    pub fn quiet_for(&self) -> Nanos {
+        self.quiet_since.map_or(Nanos::ZERO, |since| self.now.since(since))
+    }
+
     /// Waits so far that a real machine would never have come back from.
     #[cfg(test)]
     pub(crate) fn waits_in_vain(&self) -> u64 {
@@ -518,6 +527,8 @@ impl SimIo {
 
     /// Nothing can end: time passes until the deadline, or until a stalled disk goes on.
     fn idle(&mut self, deadline: Nanos) {
+        let is_disk_busy = self.flights.iter().any(|flight| flight.operation.disk().is_some());
+        self.quiet_since = self.quiet_since.or(Some(self.now)).filter(|_| !is_disk_busy);
         let stalls = self.flights.iter().filter_map(|flight| flight.operation.disk());
         let until = stalls.map(|disk| self.disk(disk).stuck_until).filter(|at| *at > self.now);
         let deadline = until.fold(deadline, Nanos::min);
@@ -703,7 +714,7 @@ impl Io for SimIo {
         if !patient {
             self.now = self.now.saturating_add(step);
         } else if done.len() > before {
-            self.idle_waits = 0;
+            (self.idle_waits, self.quiet_since) = (0, None);
             self.now = self.now.saturating_add(step).min(deadline);
         } else {
             debug_assert!(blocked || expires);

@@ -535,6 +535,27 @@ fn is_at(log: &LogStore, slot: Slot, origin: Origin) -> bool {
     log.slots[slot.0 as usize].location == location && is_same
 }
 
+impl LogStore {
+    /// Gives up copies that find no room, where nothing of the log's own will make any, so that a
+    /// stop need not wait for them: the originals stay where they are.
+    pub fn give_up_copies(&mut self) {
+        if !is_stranded(self) {
+            return;
+        }
+        for stream in Stream::COPIES {
+            let state = &mut self.streams[stream as usize];
+            let copies = core::mem::take(&mut state.queue);
+            state.ended_total += copies.len() as u64;
+            state.data.clear();
+            for copy in copies {
+                let origin = copy.origin.expect("cleaning alone writes to these streams");
+                let Record::Block { slot, .. } = copy.record else { panic!("a block's record") };
+                relocated(self, slot, origin, None);
+            }
+        }
+    }
+}
+
 fn end_if_copied(log: &mut LogStore) {
     if let State::Copying(Copying { left: 0, rest: None, asked: None }) = log.cleaning.state {
         log.cleaning.state = State::Idle;

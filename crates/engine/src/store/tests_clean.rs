@@ -1,6 +1,7 @@
 //! Cleaning under the least favourable writes: a full level, one block per batch.
 
-use super::log_clean::{STEP, STEP_COPY};
+use super::log_checkpoint::closing;
+use super::log_clean::{STEP, STEP_COPY, is_stranded};
 use super::log_layout::Record;
 use super::log_tokens::Purpose;
 use super::tests_both::for_each_seed;
@@ -329,6 +330,46 @@ fn a_log_without_room_for_copies_refuses() {
         (0..slots).for_each(|slot| churn.check(Slot(slot)));
     });
     assert!(refused.into_inner() > 0, "no log was out of room");
+}
+
+/// Goal: a stop does not wait for a victim's copies that find no room: it gives them up, ends with a
+/// clean checkpoint, and loses nothing. Method: full logs from which all free segments, or all but
+/// one, are hidden, overwritten until copies are left without room; what a stop does.
+#[test]
+fn a_stop_gives_up_copies_without_room() {
+    let stranded = AtomicU32::new(0);
+    for_each_seed(100, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
+        let slots = churn.log.slot_count();
+        (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
+        for _ in 0..rng.below(u64::from(slots)) {
+            let slot = Slot(rng.below(slots.into()) as u32);
+            assert_eq!(churn.write(slot, Stream::Write), Ok(()));
+        }
+        churn.log.free_segments.truncate(seed as usize % 2);
+        let has_copies = |log: &LogStore| {
+            let is_queued = |stream: &Stream| !log.streams[*stream as usize].queue.is_empty();
+            is_stranded(log) && Stream::COPIES.iter().any(is_queued)
+        };
+        let is_met = (0..4 * slots).any(|_| {
+            let _ = churn.write(Slot(rng.below(slots.into()) as u32), Stream::Write);
+            has_copies(&churn.log)
+        });
+        if !is_met {
+            return;
+        }
+        stranded.fetch_add(1, Ordering::Relaxed);
+        churn.log.checkpoint_now(true);
+        let has_ended = (0..TURNS_MAX).any(|_| {
+            churn.log.give_up_copies();
+            churn.turn();
+            !closing(&churn.log) && churn.log.is_idle()
+        });
+        assert!(has_ended, "no clean checkpoint; seed {seed}");
+        (0..slots).for_each(|slot| churn.check(Slot(slot)));
+    });
+    assert!(stranded.into_inner() > 0, "no copies were without room");
 }
 
 /// Goal: beside a better rank a victim is copied in steps of bounded length, and every live block
