@@ -1,11 +1,13 @@
 //! Requests through the router, without a socket, against mock shards.
 
 use super::*;
-use crate::control::Authority;
 use crate::control::tests::MockNode;
+use crate::control::{Authority, Command, NodeFacts, ShardPort};
 use crate::homes::tests::{wanted, with_owner};
 use axum::body::Body as HttpBody;
 use http_body_util::BodyExt;
+use layby_engine::control::CommandError;
+use layby_types::ErrorKind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -460,4 +462,71 @@ async fn readers_without_rights_share_reports() {
         (0..READERS).map(|_| list(Arc::clone(&node))).collect();
     assert_eq!(readers.join_all().await, [200; READERS]);
     assert!(reports(&node, "clients") <= seen + 2);
+}
+
+/// A shard that takes commands and answers none.
+#[derive(Default)]
+struct HungShard(std::sync::Mutex<Vec<Command>>);
+
+impl ShardPort for HungShard {
+    fn send(&self, command: Command) -> Result<(), Box<Command>> {
+        self.0.lock().expect("not poisoned").push(command);
+        Ok(())
+    }
+}
+
+/// A node whose second shard answers nothing any more.
+fn with_hung_shard() -> MockNode {
+    let MockNode { dir, shards, control } = MockNode::new("");
+    let facts = control.facts();
+    let facts = NodeFacts {
+        dir: facts.dir.clone(),
+        config: facts.config.clone(),
+        reports: facts.reports.clone(),
+        uris: facts.uris.clone(),
+        homes: facts.homes.clone(),
+        intents: facts.intents.clone(),
+        lost: facts.lost.clone(),
+        paths: Arc::clone(&facts.paths),
+        refusals: Arc::default(),
+    };
+    let view = control.view().as_ref().clone();
+    let ports: Vec<Box<dyn ShardPort>> =
+        vec![Box::new(shards[0].clone()), Box::new(HungShard::default())];
+    MockNode { dir, shards, control: Arc::new(Control::new(facts, ports, view)) }
+}
+
+/// Goal: a node is ready while each of its shards answers, and not once one refuses, hangs or has
+/// ended; it lives all the same. Method: each of these in the second of two shards, under a clock
+/// that stands; a shard that answers again.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_shard_that_does_not_answer_is_not_ready() {
+    let node = MockNode::new("");
+    let ask = async |node: &MockNode| {
+        let (ready, lives) =
+            (call(node, "GET", "/readyz", None).await, call(node, "GET", "/healthz", None).await);
+        assert_eq!((lives.status, &*lives.text), (200, "ok\n"));
+        ready
+    };
+    let assert_ready = async |node: &MockNode| {
+        let ready = ask(node).await;
+        assert_eq!((ready.status, &*ready.text), (200, "ready\n"));
+    };
+    let assert_not_ready = async |node: &MockNode, cause: &str| {
+        let refused = ask(node).await;
+        assert_eq!(refused.status, 503, "{}", refused.text);
+        let told = refused.json();
+        assert_eq!(told["error"], "the node is not ready");
+        assert!(told["cause"].as_str().is_some_and(|told| told.contains(cause)), "{told}");
+    };
+    assert_ready(&node).await;
+    let refused = CommandError { kind: ErrorKind::Retry, cause: "it is busy".into() };
+    node.shards[1].state().fail_next = Some(refused);
+    assert_not_ready(&node, "busy").await;
+    assert_ready(&node).await;
+    node.shards[1].state().stopped = true;
+    assert_not_ready(&node, "shard 1").await;
+    let begun = tokio::time::Instant::now();
+    assert_not_ready(&with_hung_shard(), "a shard does not answer").await;
+    assert_eq!(begun.elapsed().as_secs(), 2, "a shard has so long to answer");
 }
