@@ -6,7 +6,7 @@
 use layby_tests::{
     Connection, HttpRequest, Node, Request, promtool, python_script, run, small_levels,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -31,17 +31,45 @@ fn texts(dir: &Path) -> (String, String) {
     (plain.body, open.body)
 }
 
+/// A series of a histogram without its `le`, and that label's value.
+fn bucket_of(series: &str) -> Option<(String, &str)> {
+    let (name, labels) = series.strip_suffix('}')?.split_once("_bucket{")?;
+    let (before, rest) = labels.split_once("le=\"")?;
+    let (end, behind) = rest.split_once('"')?;
+    let labels = format!("{before}{behind}");
+    Some((format!("{name}{{{}}}", labels.trim_matches(',')), end))
+}
+
 /// Goal: quantiles can be computed: each histogram ends in a bucket without an end, which counts
-/// all. Method: each family's last bucket beside its count, by hand.
+/// all. Method: of each family and series the last bucket beside its count, by hand; each family
+/// that says it is a histogram has one, and that of volumes has counted.
 #[test]
 fn histograms_have_no_end() {
     let dir = TempDir::new().expect("a temporary folder");
     let (plain, open) = texts(&dir.path().join("node"));
     for text in [plain, open] {
-        let bucket = "layby_volume_latency_seconds_bucket{le=\"+Inf\",volume=\"vol0\",";
-        let reads = format!("{bucket}class=\"normal\",operation=\"read\"}} ");
-        let last = text.lines().find_map(|line| line.strip_prefix(&reads)).expect("it ends so");
-        assert!(last.parse::<u64>().is_ok_and(|count| count >= 20), "{last}");
+        let typed = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let histograms: BTreeSet<&str> =
+            typed.filter_map(|line| line.strip_suffix(" histogram")).collect();
+        let (mut lasts, mut counts) = (BTreeMap::new(), BTreeMap::new());
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+            if let Some((histogram, end)) = bucket_of(series) {
+                lasts.insert(histogram, (end, value));
+            }
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let counted = name.strip_suffix("_count").filter(|name| histograms.contains(name));
+            counts.extend(counted.map(|name| (format!("{name}{{{labels}"), value)));
+        }
+        let counts: BTreeMap<_, _> =
+            counts.into_iter().map(|(series, count)| (series, ("+Inf", count))).collect();
+        assert_eq!(lasts, counts);
+        let families = lasts.keys().filter_map(|series| series.split('{').next());
+        assert_eq!(families.collect::<BTreeSet<_>>(), histograms);
+        let reads = "layby_volume_latency_seconds{volume=\"vol0\",class=\"normal\",\
+            operation=\"read\"}";
+        let count = lasts.get(reads).and_then(|(_, count)| count.parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count >= 20), "{lasts:?}");
         assert!(!text.contains("1.797"), "a bucket ends at the largest number");
     }
 }
