@@ -88,7 +88,8 @@ Examples:
   nbdinfo 'nbd+unix:///vol0?socket=layby-node/layby.sock'
 
 A line that begins with `ready` says that clients may come. SIGTERM and SIGINT stop the node
-cleanly. LAYBY_LOG sets what is logged to standard error: error, warn, info, debug or trace.";
+cleanly; before that line they end the start, with exit code 0, too, and nothing is lost.
+LAYBY_LOG sets what is logged to standard error: error, warn, info, debug or trace.";
 
 /// Run a node: serve volumes over NBD, and the control API
 #[derive(Debug, Args)]

@@ -288,6 +288,53 @@ fn a_burst_of_signals_is_one_request() {
     node.stop();
 }
 
+/// Goal: a stop during a start is a clean end, which says so and loses nothing. Method: a node that
+/// was killed starts again with a level's key from a command that signals it and does not end; exit
+/// code 0, one line and no error, for each signal; then what was written.
+#[test]
+fn a_stop_before_ready_is_a_clean_end() {
+    let work = TempDir::new().expect("a temporary directory");
+    let home = work.path().join("node");
+    let [key, pipe] = ["key", "pipe"].map(|name| work.path().join(name).display().to_string());
+    std::fs::write(&key, "1f".repeat(32)).expect("the test's own folder");
+    must("chmod", &["600", &key]);
+    must("mkfifo", &[&pipe]);
+    // The command reads from it until the test ends.
+    let held = std::fs::File::options().read(true).write(true).open(&pipe);
+    let held = held.expect("the test's own pipe");
+    let options = |source: &str| {
+        Options::config(format!(
+            "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n\
+             [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n\
+             preallocation = \"falloc\"\nkey = \"{source}\"\n"
+        ))
+    };
+    let sound = options(&format!("file:{key}"));
+    let node = Node::start(&home, &sound);
+    let mut client = Connection::open(&node.socket(), "vol0").expect("the node serves");
+    let write = Request::Write { offset: 8192, data: vec![0xa5; 4096], fua: true };
+    client.call(&write).expect("the node serves").expect("it writes");
+    node.kill9();
+    for signal in ["TERM", "INT"] {
+        let endless = format!("command:exec 3<{pipe}; kill -{signal} $PPID; exec cat <&3");
+        let words = layby_tests::serve_arguments(&home, &options(&endless));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let ended = layby_tests::layby(&words);
+        assert!(ended.success, "{ended:?}");
+        let line = format!("stopped by SIG{signal} before it was ready: nothing is lost; ");
+        assert!(ended.stdout.lines().any(|said| said.starts_with(&line)), "{ended:?}");
+        assert!(!ended.stdout.lines().any(|said| said.starts_with("ready")), "{ended:?}");
+        assert!(!ended.stderr.contains("error:"), "{ended:?}");
+    }
+    drop(held);
+    let node = Node::start(&home, &sound);
+    let mut client = Connection::open(&node.socket(), "vol0").expect("the node serves");
+    let read = Request::Read { offset: 8192, length: 4096 };
+    let data = client.call(&read).expect("the node serves").expect("it reads");
+    assert!(data == vec![0xa5; 4096], "what was durable is there");
+    node.stop();
+}
+
 /// Goal: the program without words answers with its help and succeeds. Method: no words at all.
 #[test]
 fn no_words_at_all_are_answered_with_help() {

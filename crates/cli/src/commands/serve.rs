@@ -58,7 +58,10 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
             signal = &mut stop => {
                 logging::note_stop(signal);
-                return Err(interrupted_early(format).into());
+                notify("STOPPING=1");
+                // As below, a reader that went away does not matter.
+                let _ = output.line(&stopped_early(signal, format));
+                return Ok(());
             }
         };
         // It is set once.
@@ -84,17 +87,16 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     served
 }
 
-fn interrupted_early(format: Format) -> Report {
-    Report::new(ReportKind::Failure, "the node was stopped before it was ready")
-        .cause("a signal asked it to end")
-        .state(match format {
-            Format::Empty => "nothing is lost; the next start begins its recovery anew",
-            Format::All => {
-                "nothing is lost; levels that it had begun to make and had not finished are made \
-                 by the next start, with --format or without"
-            }
-        })
-        .hint("start it again; the line that begins with `ready` ends its recovery")
+/// A start may end at any point as a kill would end it: a stop that comes then is a clean end.
+fn stopped_early(signal: &str, format: Format) -> String {
+    let state = match format {
+        Format::Empty => "the next start begins its recovery anew",
+        Format::All => {
+            "levels that it had begun to make and had not finished are made by the next start, \
+             with --format or without"
+        }
+    };
+    format!("stopped by {signal} before it was ready: nothing is lost; {state}")
 }
 
 fn stopped_hard() -> Report {
