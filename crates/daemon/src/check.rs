@@ -31,8 +31,10 @@ use std::sync::Arc;
 
 #[cfg(test)]
 mod crashes;
+mod lost_blocks;
 mod own_files;
 
+pub use lost_blocks::{LostAnswer, RangeAnswer};
 pub use own_files::FileFinding;
 
 /// The findings on one shard's part of a level.
@@ -58,6 +60,8 @@ pub struct StoreAnswer {
     pub torn: u64,
     /// Bytes read.
     pub bytes_read: u64,
+    /// Blocks that an earlier start has found lost and that are lost still, by volume.
+    pub lost: Vec<LostAnswer>,
     /// What is wrong.
     pub problems: Vec<String>,
     /// Problems beyond those listed.
@@ -312,7 +316,7 @@ fn store_answer(
     report: StoreReport,
 ) -> StoreAnswer {
     // Where a structure is damaged, its end may be hidden.
-    let known = known.filter(|_| report.is_sound());
+    let known = known.filter(|_| report.problems.is_empty());
     let other = known.filter(|known| known.instance != report.instance);
     let older = known.filter(|known| {
         known.instance == report.instance && report.seq.saturating_add(1) < known.seq.0
@@ -352,6 +356,8 @@ fn store_answer(
             )
         },
     ));
+    let lost = lost_blocks::by_volume(catalog, &report);
+    problems.extend(lost.iter().map(|lost| format!("{place}: {}", lost.text())));
     let counts = report.counts;
     StoreAnswer {
         level,
@@ -364,6 +370,7 @@ fn store_answer(
         records: counts.records,
         torn: counts.torn,
         bytes_read: counts.bytes_read,
+        lost,
         problems,
         problems_omitted: report.problems_omitted,
     }

@@ -42,23 +42,29 @@ pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
     let line = |lost: &LostRange| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == lost.volume);
         let name = view.volumes().find(|(_, record)| holds(record)).map(|(name, _)| name);
-        let name = name.map_or_else(String::new, |name| format!(" `{name}`"));
-        let named: Vec<String> =
-            lost.named.iter().map(|(at, length)| format!("{at}+{length}")).collect();
-        let more = if lost.ranges as usize > lost.named.len() { ", …" } else { "" };
-        format!(
-            "lost: {} blocks of volume{name} (number {}) in {} range(s), at bytes {}{more}: errors \
-             until they are written whole, trimmed or zeroed",
-            lost.blocks,
-            lost.volume.0,
-            lost.ranges,
-            named.join(", ")
-        )
+        lost_words((name, lost.volume.0), (lost.blocks, lost.ranges), &lost.named)
     };
     let lines: Vec<String> =
         reports.iter().flat_map(|report| &report.undecided).map(line).collect();
     lines.iter().for_each(|line| tracing::warn!("{line}"));
     lines
+}
+
+/// How many blocks of a volume, by name and number, are lost, and in how many ranges, of which the
+/// first are `named`: a first byte and a length each.
+pub(crate) fn lost_words(
+    (name, number): (Option<&Name>, u32),
+    (blocks, ranges): (u64, u64),
+    named: &[(u64, u64)],
+) -> String {
+    let name = name.map_or_else(String::new, |name| format!(" `{name}`"));
+    let more = if ranges > named.len() as u64 { ", …" } else { "" };
+    let named: Vec<String> = named.iter().map(|(at, length)| format!("{at}+{length}")).collect();
+    format!(
+        "lost: {blocks} blocks of volume{name} (number {number}) in {ranges} range(s), at bytes \
+         {}{more}: errors until they are written whole, trimmed or zeroed",
+        named.join(", ")
+    )
 }
 
 /// Dirty blocks of volumes that the catalog has never had, a line each; said in the log, too. Those

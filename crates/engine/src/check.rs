@@ -88,6 +88,17 @@ pub struct CheckCounts {
     pub bytes_read: u64,
 }
 
+/// Blocks of a volume whose newest version is not known, as a start has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRun {
+    /// The volume's number, or that of its part.
+    pub volume: u32,
+    /// The first block.
+    pub block: u64,
+    /// Blocks from there on.
+    pub count: u64,
+}
+
 /// The findings on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReport {
@@ -109,10 +120,16 @@ pub struct StoreReport {
     pub counts: CheckCounts,
     /// Dirty blocks by volume.
     pub dirty: BTreeMap<u32, u64>,
+    /// Of a log: all lost blocks, in order, but for those that a level checked with it knows.
+    pub lost: Vec<LostRun>,
+    /// Bytes of a block; 0 where no superblock says so.
+    pub block_bytes: u64,
     /// What is wrong, at most [`PROBLEMS_MAX`].
     pub problems: Vec<Problem>,
     /// Problems beyond those listed.
     pub problems_omitted: u64,
+    /// Of an NVM level: its blocks, until what is lost beside it is known.
+    nvm_keys: Vec<u64>,
 }
 
 /// Problems that a report lists; more are counted.
@@ -122,7 +139,7 @@ impl StoreReport {
     /// Nothing is wrong.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.problems.is_empty()
+        self.problems.is_empty() && self.lost.is_empty()
     }
 
     fn new(device: &str, base: u64, kind: StoreKind) -> Self {
@@ -136,8 +153,11 @@ impl StoreReport {
             seq: 0,
             counts: CheckCounts::default(),
             dirty: BTreeMap::new(),
+            lost: Vec::new(),
+            block_bytes: 0,
             problems: Vec::new(),
             problems_omitted: 0,
+            nvm_keys: Vec::new(),
         }
     }
 
@@ -223,7 +243,10 @@ impl<R: ReadAt + ?Sized> ReadAt for Deciphered<'_, R> {
 /// Looks at every target; with `full` also at the data of every live block.
 #[must_use]
 pub fn check(targets: &[CheckTarget], full: bool) -> CheckReport {
-    CheckReport { stores: targets.iter().map(|target| check_target(target, full)).collect() }
+    let mut stores: Vec<StoreReport> =
+        targets.iter().map(|target| check_target(target, full)).collect();
+    lost::know_from_nvm(&mut stores);
+    CheckReport { stores }
 }
 
 fn check_target(target: &CheckTarget, full: bool) -> StoreReport {
@@ -270,6 +293,7 @@ pub fn check_store<R: ReadAt + ?Sized>(
     bytes.report.node = Some(superblock.node);
     bytes.report.shard = superblock.shard;
     bytes.report.instance = superblock.instance;
+    bytes.report.block_bytes = superblock.block;
     match kind {
         StoreKind::Log => log::check(&mut bytes, &superblock, full),
         StoreKind::Nvm => nvm::check(&mut bytes, &superblock, full),

@@ -2,8 +2,11 @@
 
 use crate::arguments::CheckArguments;
 use crate::output::{Failure, Output, bytes, table, verdict};
-use layby_daemon::check::{BackingFinding, CheckAnswer, Depth, check as check_node};
+use layby_daemon::check::{BackingFinding, CheckAnswer, Depth, LostAnswer, check as check_node};
 use layby_daemon::error::{Report, ReportKind};
+
+/// Ranges of lost blocks that are shown of each volume and shard; `--json` has all.
+const LOST_SHOWN_MAX: usize = 10_000;
 
 pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(), Failure> {
     let depth = Depth {
@@ -51,6 +54,9 @@ fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), 
     for problem in answer.problems() {
         output.line(&format!("problem: {problem}"))?;
     }
+    for lost in answer.stores.iter().flat_map(|store| &store.lost) {
+        show_lost(lost, output)?;
+    }
     for note in answer.notes() {
         output.line(&format!("note: {note}"))?;
     }
@@ -78,6 +84,19 @@ fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), 
         output.line(&format!("sound: every structure is whole, {volumes} volume(s) are there"))?;
     }
     Ok(())
+}
+
+/// Every range of a volume's lost blocks, a line each.
+fn show_lost(lost: &LostAnswer, output: &mut Output) -> Result<(), Failure> {
+    let name = lost.volume.iter().map(|name| format!(" `{name}`")).collect::<String>();
+    let volume = format!("volume{name} (number {})", lost.number);
+    for range in lost.ranges.iter().take(LOST_SHOWN_MAX) {
+        output.line(&format!("lost: {volume} at bytes {}+{}", range.offset, range.bytes))?;
+    }
+    match lost.ranges.len().saturating_sub(LOST_SHOWN_MAX) {
+        0 => Ok(()),
+        more => output.line(&format!("lost: {volume}: {more} more range(s); --json lists all")),
+    }
 }
 
 /// What was read of volumes in stores, and what was not.

@@ -93,7 +93,6 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         return;
     };
     let newest = newest_checkpoint(bytes, &region).unwrap_or_default();
-    let place = newest.at * region.block;
     let (checkpoint, mut table, mut lost) = read_chain(bytes, &region, newest);
     let mut generations = read_headers(bytes, &region, &checkpoint);
     let mut batches = read_batches(bytes, &region, &checkpoint, &generations);
@@ -106,7 +105,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     }
     let durable = judge(bytes, &region, &checkpoint, &batches);
     lay_over(bytes, &checkpoint, &batches, &durable, &mut table, &mut lost);
-    lost.report(place, &mut bytes.report);
+    bytes.report.lost = lost.into_runs();
     look_at(bytes, &region, &table, full);
 }
 

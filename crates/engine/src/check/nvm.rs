@@ -70,6 +70,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     bytes.report.counts.blocks_live = newest.len() as u64;
     let dirty = newest.values().filter(|header| header.dirty);
     dirty.for_each(|header| bytes.report.count_dirty(header.key));
+    bytes.report.nvm_keys = newest.into_keys().collect();
 }
 
 /// The newer of the two sound copies; 0 where none was ever written whole.
