@@ -57,7 +57,10 @@ pub fn lost(view: &View) -> Vec<Lost> {
         let path = level.path.as_deref()?;
         let part = view.layout.part_bytes(index);
         let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
-        let cause = loss_of(path, &bases.collect::<Vec<u64>>())?;
+        let cause = loss_of(path, &bases.collect::<Vec<u64>>()).or_else(|| {
+            let is_locked = view.layout.locked.contains(&level.name);
+            is_locked.then(|| format!("`{}` came back after its key was asked for", path.display()))
+        })?;
         Some(Lost { name: level.name.clone(), kind: level.kind, cause })
     };
     view.layout.levels.iter().enumerate().filter_map(of).collect()
@@ -92,6 +95,7 @@ fn is_gone(cause: &std::io::Error) -> bool {
 /// # Errors
 /// A report that names the level and its path.
 pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<(), Report> {
+    assert!(view.layout.locked.is_empty(), "levels are opened with their keys or not at all");
     if format == Format::All && !is_new {
         return Err(in_use(dir));
     }

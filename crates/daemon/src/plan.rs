@@ -16,7 +16,7 @@ use layby_cache::{
 use layby_engine::io::SectorCipher;
 use layby_engine::store::{nvm_slots_for, slots_for};
 use layby_types::{BlockSize, ClassId, VolumeId, format_bytes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where parts of a level file begin: a multiple of this many bytes.
@@ -41,6 +41,8 @@ pub struct Layout {
     pub slots: Vec<u32>,
     /// What each level is encrypted by, where it is.
     pub ciphers: Vec<Option<Arc<SectorCipher>>>,
+    /// Levels whose files were lost when their keys were asked for in vain; none is opened.
+    pub locked: BTreeSet<Name>,
     /// Destaging.
     pub writeback: WritebackLimits,
     /// Read-ahead.
@@ -69,6 +71,7 @@ impl Layout {
             levels,
             slots,
             ciphers,
+            locked: BTreeSet::new(),
             writeback,
             read_ahead,
             is_memory_only,
@@ -98,7 +101,8 @@ impl Layout {
     /// Whether a level is used, now that one may be lost.
     #[must_use]
     pub fn is_used(&self, level: &LevelConfig) -> bool {
-        !self.is_memory_only || level.kind == Kind::Memory
+        let is_memory = level.kind == Kind::Memory;
+        is_memory || !self.is_memory_only && !self.locked.contains(&level.name)
     }
 
     /// The shard that serves a volume.

@@ -39,6 +39,18 @@ impl Site {
         std::fs::set_permissions(&path, mode).expect("the test's own file");
     }
 
+    fn rename_key(&self, from: &str, to: &str) {
+        let path = |name| self.work.path().join(name);
+        std::fs::rename(path(from), path(to)).expect("the test's own file");
+    }
+
+    /// Moves the level's file to `level` in the test's folder, and answers where it was.
+    fn take_level(&self) -> PathBuf {
+        let level = self.dir().join("levels/ssd");
+        std::fs::rename(&level, self.work.path().join("level")).expect("the node's own file");
+        level
+    }
+
     /// Options of a node with an SSD level that has these lines, in which `@NAME` is a key's file.
     fn options(&self, keys: &str) -> Options {
         let keys = keys.replace('@', &format!("file:{}/", self.work.path().display()));
@@ -95,10 +107,18 @@ fn ask(connection: &mut Connection, request: &Request) -> Vec<u8> {
     connection.call(request).expect("the node serves").expect("no error")
 }
 
-/// Writes the pattern and flushes, so that the level has it.
+/// Writes the pattern to a new volume and flushes, so that the level has it.
 fn write_all(node: &Node) {
-    node.volume_create("maps", &(BLOCKS * BLOCK as u64).to_string(), "normal");
-    let mut connection = Connection::open(&node.socket(), "maps").expect("the node serves");
+    create(node, "maps");
+    write(node, "maps");
+}
+
+fn create(node: &Node, name: &str) {
+    node.volume_create(name, &(BLOCKS * BLOCK as u64).to_string(), "normal");
+}
+
+fn write(node: &Node, name: &str) {
+    let mut connection = Connection::open(&node.socket(), name).expect("the node serves");
     for number in 0..BLOCKS {
         let (offset, data) = (number * BLOCK as u64, block(number));
         ask(&mut connection, &Request::Write { offset, data, fua: false });
@@ -108,10 +128,15 @@ fn write_all(node: &Node) {
 
 #[track_caller]
 fn assert_all(node: &Node) {
-    let mut connection = Connection::open(&node.socket(), "maps").expect("the node serves");
+    assert_holds(node, "maps", block);
+}
+
+#[track_caller]
+fn assert_holds(node: &Node, name: &str, block: impl Fn(u64) -> Vec<u8>) {
+    let mut connection = Connection::open(&node.socket(), name).expect("the node serves");
     for number in 0..BLOCKS {
         let read = Request::Read { offset: number * BLOCK as u64, length: BLOCK as u32 };
-        assert!(ask(&mut connection, &read) == block(number), "block {number}");
+        assert!(ask(&mut connection, &read) == block(number), "block {number} of {name}");
     }
 }
 
@@ -197,4 +222,101 @@ fn a_level_becomes_encrypted() {
         let checked = site.check(&["--full"]);
         assert!(checked.success, "{}{}", checked.stdout, checked.stderr);
     }
+}
+
+/// A killed node with an encrypted level, whose operator has lost the key: `maps` is dirty, `idle`
+/// was drained, `fresh` was never written.
+fn without_key() -> Site {
+    let site = Site::new();
+    let node = site.start("key = \"@one\"");
+    create(&node, "idle");
+    write(&node, "idle");
+    node.layby(&["volume", "drain", "idle"]);
+    create(&node, "fresh");
+    write_all(&node);
+    node.kill9();
+    site.rename_key("one", "away");
+    site.assert_refused(6, "key = \"@one\"", &["level `ssd`", "one", "move its file away"]);
+    site
+}
+
+/// `maps` waits for the level, and nothing else does.
+#[track_caller]
+fn assert_waits(node: &Node) {
+    let said = node.said();
+    assert!(said.contains("cannot be unlocked") && said.contains("level `ssd` is lost"), "{said}");
+    let line = said.lines().find(|line| line.contains("volume `maps` is not served"));
+    assert!(line.is_some_and(|line| line.contains("`ssd`")), "{said}");
+    assert!(!node.serves("maps") && node.serves("idle") && node.serves("fresh"));
+}
+
+/// Goal: where the operator's key is lost for good and the level's file removed or blank, the node
+/// serves the volumes that had nothing dirty there and refuses the other by name, until its loss is
+/// accepted; then the level is made anew with a new key. Nothing is written to the level meanwhile,
+/// and a level that is there is refused without its key. Method: starts without the key, or with
+/// another one; the level's file moved away, or zeroed; a check of all blocks.
+#[test]
+fn a_lost_key_costs_its_level_alone() {
+    for (keys, is_blank) in [("key = \"@one\"", false), ("key = \"@other\"", true)] {
+        let site = without_key();
+        let level = site.take_level();
+        if is_blank {
+            let file = std::fs::File::create(&level).expect("the test's own folder");
+            file.set_len(64 << 20).expect("a sparse file");
+        }
+        let format = |keys: &str| {
+            let arguments = vec!["--format".to_owned()];
+            Options { arguments, ..site.options(keys) }
+        };
+        let refusal = Node::try_start(&site.dir(), &format("key = \"@other\""));
+        refusal.expect_err("a volume is dirty").assert_explains(&["`maps`", "accept-loss"]);
+        let node = site.start(keys);
+        assert_waits(&node);
+        assert_holds(&node, "idle", block);
+        assert_holds(&node, "fresh", |_| vec![0; BLOCK]);
+        write(&node, "fresh");
+        node.layby(&["volume", "accept-loss", "maps"]);
+        assert_holds(&node, "maps", |_| vec![0; BLOCK]);
+        write(&node, "maps");
+        node.kill9();
+        let left = std::fs::read(&level).unwrap_or_default();
+        assert_eq!(level.exists(), is_blank);
+        assert!(left.iter().all(|byte| *byte == 0), "a lost level is not written");
+        let node = Node::start(&site.dir(), &format("key = \"@other\""));
+        assert!(node.said().contains("XTS-AES-256"), "{}", node.said());
+        let names = ["maps", "idle", "fresh"];
+        names.iter().for_each(|name| assert_holds(&node, name, block));
+        names.iter().for_each(|name| write(&node, name));
+        node.kill9();
+        assert!(!site.level_holds(PATTERN), "it is encrypted");
+        let node = site.start("key = \"@other\"");
+        names.iter().for_each(|name| assert_holds(&node, name, block));
+        node.kill9();
+        site.rename_key("away", "one");
+        site.assert_refused(2, "key = \"@one\"", &["another key"]);
+    }
+}
+
+/// Goal: an encrypted level that comes back while a node runs without it, or before its next start,
+/// is neither read nor written without its key, and is whole once the key is found. Method: the
+/// level's file moved away and back; its bytes; starts without the key and with it.
+#[test]
+fn a_level_that_comes_back_waits_for_its_key() {
+    let site = without_key();
+    let away = site.work.path().join("level");
+    let level = site.take_level();
+    let before = std::fs::read(&away).expect("it was moved there");
+    let node = site.start("key = \"@one\"");
+    assert_waits(&node);
+    std::fs::rename(&away, &level).expect("the test's own folder");
+    write(&node, "fresh");
+    assert_holds(&node, "idle", block);
+    node.stop();
+    assert!(std::fs::read(&level).expect("it is back") == before, "it was written");
+    for (code, keys) in [(6, "key = \"@one\""), (2, "key = \"@other\""), (2, "")] {
+        site.assert_refused(code, keys, &["level `ssd`"]);
+    }
+    site.rename_key("away", "one");
+    let node = site.start("key = \"@one\"");
+    ["maps", "idle", "fresh"].iter().for_each(|name| assert_holds(&node, name, block));
 }

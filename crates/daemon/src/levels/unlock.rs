@@ -5,8 +5,9 @@
 //! can be changed without touching the level. What tells the operator's key from others stands
 //! beside it. All this happens before anything of a start is made or changed.
 //! Invariant: a level's own key is on no disk in clear, nor shown; a level is read and written with
-//! the key that it was made with, or not at all. A new level's key is in the catalog, durably,
-//! before any of its bytes is written.
+//! the key that it was made with, or not at all. A level that is lost (see [`crate::degraded`])
+//! needs none: it stays lost for this start, also where its file comes back meanwhile. A new
+//! level's key is in the catalog, durably, before any of its bytes is written.
 //! Cost: a file, a variable or a process per start. Not for: encrypting, which the engine does
 //! ([`layby_engine::io::SectorCipher`]); volumes' keys, see `cloud::keys`.
 
@@ -14,14 +15,18 @@ use crate::catalog::{Catalog, EncryptionRecord, LevelRecord};
 use crate::config::{Config, Format, KeySource, LevelConfig, LevelKeys, Name};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
+use crate::plan::part_bytes;
 use layby_cloud::Key;
 use layby_engine::io::{DATA_KEY_BYTES, SectorCipher};
 use rustix::rand::GetRandomFlags;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Levels with their keys at hand, in the configuration's order.
 pub(crate) struct Unlocked {
-    levels: Vec<Option<(EncryptionRecord, Arc<SectorCipher>)>>,
+    levels: Vec<Opened>,
+    /// Levels that are lost, whose keys cannot be had; the catalog keeps what it has of these.
+    locked: BTreeSet<Name>,
     /// What the operator should know.
     pub(crate) notes: Vec<String>,
 }
@@ -31,46 +36,95 @@ impl Unlocked {
     pub(crate) fn apply(&self, view: &mut View) {
         let records = view.catalog.levels.iter_mut().zip(&mut view.layout.ciphers);
         for ((record, place), level) in records.zip(&self.levels) {
+            if self.locked.contains(&record.name) {
+                continue;
+            }
             let (kept, cipher) = level.clone().unzip();
             (record.encryption, *place) = (kept, cipher);
         }
+        view.layout.locked.clone_from(&self.locked);
     }
 }
+
+/// What the catalog is to keep of an encrypted level, and its cipher.
+type Opened = Option<(EncryptionRecord, Arc<SectorCipher>)>;
 
 /// Has the keys of all levels that are encrypted, of a node that is `found` or is to be made. May
 /// take long: a key may come from a command.
 ///
 /// # Errors
-/// A report where a key cannot be had or is another one, or a level was made the other way.
+/// A report where a key cannot be had or is another one, or a level was made the other way, and
+/// the level is there.
 pub(crate) fn unlock(config: &Config, found: Option<&Catalog>) -> Result<Unlocked, Report> {
     let is_made = found.is_some_and(|found| found.is_started && !found.is_formatting);
     let is_bound = is_made && config.format != Format::All;
-    let mut unlocked = Unlocked { levels: Vec::new(), notes: Vec::new() };
+    let (levels, locked, notes) = (Vec::new(), BTreeSet::new(), Vec::new());
+    let mut unlocked = Unlocked { levels, locked, notes };
     for level in &config.levels {
         let same = |record: &&LevelRecord| record.name == level.name && record.kind == level.kind;
         let record = found.and_then(|found| found.levels.iter().find(same));
-        let kept = record.and_then(|record| record.encryption.as_ref());
-        let opened = match (&level.keys, kept) {
-            (None, None) => None,
-            (None, Some(kept)) if is_bound => return Err(without_key(level, kept)),
-            (None, Some(_)) => None,
-            (Some(keys), None) if is_bound && record.is_some() => {
-                return Err(not_encrypted(level, keys));
+        let opened = unlock_level((config.format, is_bound), level, record, &mut unlocked.notes);
+        let opened = match opened {
+            Ok(opened) => opened,
+            // A strict node does not start without a level.
+            Err(report) if config.is_strict || !is_bound || !is_lost(level, record, found) => {
+                return Err(report);
             }
-            (Some(keys), None) => Some(draw(level, keys)?),
-            // What was written under a key that others may know is not joined by what is new.
-            (Some(keys), Some(_)) if config.format == Format::All => Some(draw(level, keys)?),
-            (Some(keys), Some(kept)) => match open(level, keys, kept, &mut unlocked.notes) {
-                // Nothing was ever stored under that key, or it is to be given up.
-                Err(Refused::Another(_)) if !is_bound => Some(draw(level, keys)?),
-                Err(Refused::Another(report) | Refused::Unread(report)) => return Err(report),
-                Ok(opened) => Some(opened),
-            },
+            Err(report) => {
+                unlocked.notes.push(without_level(level, &report));
+                unlocked.locked.insert(level.name.clone());
+                None
+            }
         };
         unlocked.levels.push(opened);
     }
     unlocked.notes.extend(clear_beside(config));
     Ok(unlocked)
+}
+
+fn unlock_level(
+    (format, is_bound): (Format, bool),
+    level: &LevelConfig,
+    record: Option<&LevelRecord>,
+    notes: &mut Vec<String>,
+) -> Result<Opened, Report> {
+    let kept = record.and_then(|record| record.encryption.as_ref());
+    Ok(match (&level.keys, kept) {
+        (None, None) => None,
+        (None, Some(kept)) if is_bound => return Err(without_key(level, kept)),
+        (None, Some(_)) => None,
+        (Some(keys), None) if is_bound && record.is_some() => {
+            return Err(not_encrypted(level, keys));
+        }
+        (Some(keys), None) => Some(draw(level, keys)?),
+        // What was written under a key that others may know is not joined by what is new.
+        (Some(keys), Some(_)) if format == Format::All => Some(draw(level, keys)?),
+        (Some(keys), Some(kept)) => match open(level, keys, kept, notes) {
+            // Nothing was ever stored under that key, or it is to be given up.
+            Err(Refused::Another(_)) if !is_bound => Some(draw(level, keys)?),
+            Err(Refused::Another(report) | Refused::Unread(report)) => return Err(report),
+            Ok(opened) => Some(opened),
+        },
+    })
+}
+
+/// Whether a level that the node has had is missing, gone or blank.
+fn is_lost(level: &LevelConfig, record: Option<&LevelRecord>, found: Option<&Catalog>) -> bool {
+    let (Some(path), Some(record), Some(found)) = (&level.path, record, found) else {
+        return false;
+    };
+    let part = part_bytes(record.size.0, found.shards, record.segment.map(|size| size.0));
+    let bases = (0..found.shards).map(|shard| part * u64::from(shard));
+    super::loss_of(path, &bases.collect::<Vec<u64>>()).is_some()
+}
+
+/// What a start does about a level that is lost, and its key too.
+fn without_level(level: &LevelConfig, report: &Report) -> String {
+    format!(
+        "level `{}` is not there, and cannot be unlocked: {}; the node starts without the level, \
+         and uses it again only with its own key, or made anew by --format",
+        level.name, report.cause
+    )
 }
 
 /// Has the key of a level for `layby check`.
@@ -202,7 +256,9 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), Report> {
 }
 
 const GIVE_KEY: &str = "have the level's key where `key` of its [[level]] says; where the key was \
-                        changed, name the one before by `key_previous` for one start";
+                        changed, name the one before by `key_previous` for one start; where it is \
+                        lost for good, so is what the level holds: move its file away to start \
+                        without the level";
 const RESTORE_CATALOG: &str = "put the newest whole catalog.json of this node back";
 /// How a level becomes encrypted, or ceases to be.
 const MOVE: &str = "to change that: stop the node once nothing is dirty (`layby volume drain`), \
@@ -286,6 +342,22 @@ mod tests {
         Catalog { is_started: true, levels, ..view.catalog }
     }
 
+    /// Makes the level's file as one that has run: not blank.
+    fn put_level(config: &Config) {
+        let path = config.levels[0].path.as_ref().expect("an SSD level has one");
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("the test's own folder");
+        std::fs::write(path, [7; 4096]).expect("the test's own folder");
+    }
+
+    /// The view of a start of a node that has run, with what was unlocked.
+    fn view(config: &Config, found: &Catalog, unlocked: &Unlocked) -> View {
+        let homes = crate::homes::Homes::new(&config.dir, None);
+        let prepared = crate::assembly::prepare(config, Some(found.clone()), &homes);
+        let mut view = prepared.expect("the same node").view;
+        unlocked.apply(&mut view);
+        view
+    }
+
     /// Whether two ciphers have one key.
     fn are_same(one: &SectorCipher, other: &SectorCipher) -> bool {
         let sealed = |cipher: &SectorCipher| {
@@ -312,6 +384,7 @@ mod tests {
         let at = |keys: &str| config(dir, keys, Format::Empty);
         let first = at("key = \"file:one\"");
         let made = unlock(&first, None).expect("a new node");
+        put_level(&first);
         let found = catalog(&first, &made);
         let again = unlock(&first, Some(&found)).expect("its own key");
         assert!(are_same(&cipher(&made), &cipher(&again)) && again.notes.is_empty());
@@ -343,6 +416,59 @@ mod tests {
         std::fs::remove_file(dir.join("other")).expect("the test's own file");
         let report = cipher_of(name, kept).expect_err("it is gone");
         assert!(report.state.contains("not known"), "{report}");
+    }
+
+    /// Goal: a level that is missing or blank needs no key, nor to be configured as it was made: it
+    /// has no cipher, its record stays, and it counts as lost for that start also where it comes
+    /// back meanwhile. One that is there is refused, as is a strict start. Method: starts without
+    /// the right key, with the level's file there, gone, blank, and back behind the unlocking.
+    #[test]
+    fn a_lost_level_needs_no_key() {
+        let folder = TempDir::new().expect("a temporary directory");
+        let dir = folder.path();
+        put_key(dir, "one", ONE);
+        put_key(dir, "other", OTHER);
+        let at = |keys: &str| config(dir, keys, Format::Empty);
+        let right = at("key = \"file:one\"");
+        let path = right.levels[0].path.clone().expect("an SSD level has one");
+        let encrypted = catalog(&right, &unlock(&right, None).expect("a new node"));
+        let plain = catalog(&at(""), &unlock(&at(""), None).expect("a new node"));
+        let remove = || drop(std::fs::remove_file(&path));
+        let blank = || {
+            let file = std::fs::File::create(&path).expect("the test's own folder");
+            file.set_len(64 << 20).expect("a sparse file");
+        };
+        let wrong = [
+            ("key = \"file:other\"", &encrypted),
+            ("key = \"file:none\"", &encrypted),
+            ("", &encrypted),
+            ("key = \"file:one\"", &plain),
+        ];
+        for (keys, found) in wrong {
+            let told = at(keys);
+            put_level(&told);
+            unlock(&told, Some(found)).err().expect("the level is there");
+            for lose in [&remove as &dyn Fn(), &blank] {
+                lose();
+                let strict = Config { is_strict: true, ..told.clone() };
+                unlock(&strict, Some(found)).err().expect("a strict node has all levels");
+                let unlocked = unlock(&told, Some(found)).expect("the level is not there");
+                let note = &unlocked.notes[0];
+                assert!(note.contains("`ssd` is not there, and cannot be unlocked"), "{note}");
+                let mut view = view(&told, found, &unlocked);
+                assert!(view.layout.cipher(0).is_none());
+                assert_eq!(view.catalog.levels, found.levels, "the catalog keeps its record");
+                put_level(&told);
+                let lost = crate::levels::lost(&view);
+                assert!(lost[0].cause.contains("came back"), "{lost:?}");
+                assert!(!view.layout.is_used(&view.layout.levels[0]));
+                view.layout.locked.clear();
+                assert!(crate::levels::lost(&view).is_empty(), "it is there");
+            }
+        }
+        remove();
+        let unlocked = unlock(&right, Some(&encrypted)).expect("the right key");
+        assert!(unlocked.notes.is_empty() && unlocked.levels[0].is_some());
     }
 
     /// Goal: where levels are made anew, a level may become encrypted or cease to be, and a key
