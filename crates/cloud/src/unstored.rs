@@ -39,7 +39,8 @@ impl Unstored {
             read.map(|()| bytes).map_err(|error| error.to_string())
         };
         let found = left_over(&map, Wanted::Unnamed, &mut read).map_err(HostError::Open)?;
-        let is_damaged = found.damaged.iter().any(|left| left.seq < found.put_next);
+        // What was overwritten since is needed, too, where a segment ends before that.
+        let is_damaged = found.damaged_batches.iter().any(|seq| *seq < found.put_next);
         // Damage may pass for the end of the last write: only durable batches are put.
         let ends_early = found.damaged_at.is_some() || found.end_next < found.put_next;
         let is_in_journal = !is_damaged && !ends_early;

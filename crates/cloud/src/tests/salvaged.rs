@@ -7,6 +7,7 @@ use super::lives::{BLOCK, JOURNAL, Life};
 use crate::host::{HostError, Paths};
 use crate::salvage::{Salvage, SalvageKind};
 use crate::segment::CHUNK_BYTES;
+use crate::simulated::SimDisks;
 use crate::volume::Wanted;
 use layby_types::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,11 +31,11 @@ fn life(seed: u64) -> Life {
 }
 
 /// The node's files of a volume, in a folder.
-fn files(life: &Life, folder: &std::path::Path) -> Paths {
+pub(super) fn files(disks: &SimDisks, folder: &std::path::Path) -> Paths {
     let paths = Paths { journal: folder.join("journal"), map: folder.join("map") };
-    let journal = life.world.disks.read(0, JOURNAL).expect("all of the device");
+    let journal = disks.read(0, JOURNAL).expect("all of the device");
     std::fs::write(&paths.journal, journal).expect("the test's own folder");
-    std::fs::write(&paths.map, &life.world.disks.map_file).expect("the test's own folder");
+    std::fs::write(&paths.map, &disks.map_file).expect("the test's own folder");
     paths
 }
 
@@ -61,7 +62,7 @@ fn rot_of_a_payload_costs_that_payload() {
     for seed in 0..40 {
         let mut life = life(seed);
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let paths = files(&life, folder.path());
+        let paths = files(&life.world.disks, folder.path());
         let found = Salvage::open(&paths, Wanted::Unnamed).expect("it is whole");
         let (data, zeros) = (blocks(&found, SalvageKind::Data), blocks(&found, SalvageKind::Zeros));
         let places = found.places();

@@ -4,9 +4,12 @@
 //! lost, truncated, or has a bit changed. Then the node starts, or another one that has no disks.
 //! The journal still has what the segment holds, since no superblock vouches for it.
 
-use super::lives::Life;
+use super::lives::{BLOCK, JOURNAL, Life};
+use super::salvaged::files;
 use crate::segment::VolumeUuid;
-use crate::simulated::{SimFaults, SimWorld};
+use crate::simulated::{SimDisks, SimFaults, SimWorld};
+use crate::unstored::Unstored;
+use crate::volume::{Wanted, left_over};
 use bytes::Bytes;
 use layby_types::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,4 +104,50 @@ fn a_damaged_put_is_not_taken_over() {
         life.settle();
     }
     assert!(count > 50, "{count} segments");
+}
+
+/// These disks with a payload of the journal damaged that was overwritten since, and is in a
+/// segment that no superblock names; none where none of some pages is such a one.
+fn rotten(disks: &SimDisks, rng: &mut Rng) -> Option<SimDisks> {
+    const PAGES_MAX: usize = 24;
+    (0..PAGES_MAX).find_map(|_| {
+        let (page, mut bad) = (1 + rng.below(JOURNAL / BLOCK - 1), disks.clone());
+        bad.rot(page * BLOCK + rng.below(BLOCK));
+        let mut read = |at, length| bad.read(at, length);
+        let found = left_over(&disks.map_file, Wanted::Unnamed, &mut read).ok()?;
+        let is_read = !found.damaged.is_empty() || found.damaged_at.is_some();
+        let is_put = |seq: &u64| *seq < found.put_next;
+        let is_it = !is_read && found.damaged_batches.first().is_some_and(is_put);
+        is_it.then_some(bad)
+    })
+}
+
+/// Goal: where a check says that the journal has what such segments hold, the next start stores it
+/// again, whatever of the journal is damaged. Method: a segment is spoiled, and the journal damaged
+/// where a payload was that no read needs any more; where the check promises nothing, the damage is
+/// undone. Then a start, which stores all.
+#[test]
+fn what_a_check_promises_is_stored_again() {
+    let [mut spoiled, mut damaged, mut promised] = [0; 3];
+    for seed in 0..200 {
+        let (mut life, mut rng) = (loaded(seed), Rng::new(seed));
+        life.crash_beside(|world| {
+            spoiled += u32::from(world.spoil_unnamed(&mut rng).is_some());
+            let whole = world.disks.clone();
+            let bad = rotten(&whole, &mut rng);
+            let is_damaged = bad.is_some();
+            damaged += u32::from(is_damaged);
+            world.disks = bad.unwrap_or_else(|| whole.clone());
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let found = Unstored::open(&files(&world.disks, folder.path())).expect("it opens");
+            promised += u32::from(found.is_in_journal());
+            if !found.is_in_journal() {
+                assert!(is_damaged, "a sound journal has all, seed {seed}");
+                world.disks = whole;
+            }
+        });
+        is_well(&mut life);
+    }
+    let counts = [spoiled, damaged, promised];
+    assert!(spoiled > 50 && damaged > 10 && promised > 50, "{counts:?}");
 }

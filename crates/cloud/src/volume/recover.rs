@@ -363,6 +363,9 @@ pub(crate) struct LeftOver {
     pub(crate) left: Vec<Left>,
     /// The same of blocks whose newest write is damaged: no older one counts in its stead.
     pub(crate) damaged: Vec<Left>,
+    /// The journal's batches of which a payload is damaged, whether or not it was overwritten
+    /// since: a segment may end before the newer write.
+    pub(crate) damaged_batches: Vec<u64>,
 }
 
 /// A run of blocks of one write.
@@ -411,6 +414,9 @@ pub(crate) fn left_over(
     let overlay = overlay_of(&batches, from..);
     let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();
     let damaged: BTreeSet<u64> = damaged.iter().filter_map(|entry| entry.at).collect();
+    let is_damaged = |entry: &JournalEntry| entry.at.is_some_and(|at| damaged.contains(&at));
+    let damaged_batches = batches.iter().filter(|batch| batch.entries.iter().any(is_damaged));
+    let damaged_batches = damaged_batches.map(|batch| batch.seq).collect();
     let is_whole = |place: &LocalPlace| place.at.is_none_or(|at| !damaged.contains(&at));
     let left_of = |(blocks, place): (Range<u64>, LocalPlace)| {
         let payload = place
@@ -429,6 +435,7 @@ pub(crate) fn left_over(
         end_next: batches.last().map_or(start.seq, |batch| batch.seq + 1),
         left: left.into_iter().map(left_of).collect(),
         damaged: damaged.into_iter().map(left_of).collect(),
+        damaged_batches,
         taken: known.taken,
         damaged_at: ends_at,
     })

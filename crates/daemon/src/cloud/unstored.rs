@@ -55,7 +55,7 @@ pub(crate) fn unstored(record: &VolumeRecord, paths: &Paths) -> Option<Uncounted
         )),
         false => Uncounted::Lost(format!(
             "{what}; the journal is damaged where it has what they hold, so that the next start \
-             can store only a part of it"
+             may store only a part of it"
         )),
     })
 }
