@@ -11,7 +11,7 @@ use crate::catalog::{
     Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, VolumePhase, VolumeRecord,
 };
 use crate::cloud::{
-    Uncounted, exchanged_with, is_never_put, is_store, local_finding, older_copy, store_finding,
+    Uncounted, exchanged_with, find_older, is_never_put, is_store, local_finding, store_finding,
     unstored,
 };
 use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
@@ -121,7 +121,8 @@ pub struct BackingFinding {
     /// The snapshot that was read in the volume's place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Name>,
-    /// Its store has nothing of it yet: its creation was cut short, and the next start goes on.
+    /// Its creation was cut short, so that its store may have nothing of it yet; the next start
+    /// goes on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unmade: bool,
     /// The volume was deleted, and can come back or is not all gone.
@@ -383,7 +384,8 @@ fn kept_of(
     paths: &layby_cloud::Paths,
     about: (&VolumeRecord, bool),
 ) -> Result<Option<LocalFinding>, String> {
-    let older = || older_copy(dir, about.0, &paths.map);
+    // Where that is not known, the findings on files say so, and what to do.
+    let older = || find_older(dir, about.0, &paths.map).ok().flatten();
     match exchanged_with(dir, catalog, about.0, &paths.map).or_else(older) {
         Some(problem) => Err(problem),
         None => local_finding(dir, paths, about, catalog.block_bytes),

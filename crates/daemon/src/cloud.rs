@@ -43,7 +43,7 @@ use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Waker};
 use layby_types::{ClassId, ErrorKind, VolumeId, format_bytes};
-pub(crate) use openings::older_copy;
+pub(crate) use openings::{find_older, older_copy};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -66,6 +66,38 @@ fn a_check_names_damaged_files() {
     }
 }
 
+/// Goal: where neither of the two files that a start cannot do without can be used, a check says
+/// what to do about these, and blames no volume for them; whatever else is wrong, since no start
+/// goes on. Method: a node with two volumes in object stores; both files damaged, then a level
+/// taken away, too.
+#[test]
+fn a_check_says_what_a_start_needs() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    let node = Node::start(&dir, &small_levels());
+    for name in ["one", "two"] {
+        let url = format!("file://{}/{name}", work.path().display());
+        node.layby(&["volume", "create", name, "--size", "1MiB", "--path", &url]);
+    }
+    node.stop();
+    let both = ["reached.json", "reached.copy.json"];
+    both.iter().for_each(|name| damage(&dir.join(name)));
+    let needed = ["is not sound", "put the newest `reached.json`", "move both away"];
+    for words in [&["check"][..], &["check", "--backing"]] {
+        let checked = layby(&[words, &["--dir", &*dir.to_string_lossy()]].concat());
+        checked.assert_explains(&[&needed[..], &["2 problem(s)"]].concat());
+        assert!(!checked.stdout.contains("volume `one`"), "{checked:?}");
+    }
+    fs::rename(dir.join("levels/ssd"), dir.join("away")).expect("the test's own folder");
+    layby(&["check", "--dir", &*dir.to_string_lossy()]).assert_explains(&needed);
+    let refused = Node::try_start(&dir, &small_levels()).expect_err("it knows no level");
+    refused.assert_explains(&["move both away"]);
+    both.iter().for_each(|name| fs::remove_file(dir.join(name)).expect("it is there"));
+    fs::rename(dir.join("away"), dir.join("levels/ssd")).expect("the test's own folder");
+    let checked = layby(&["check", "--backing", "--dir", &*dir.to_string_lossy()]);
+    assert!(checked.success && checked.stdout.contains(" 3 volume(s) are there"), "{checked:?}");
+}
+
 /// Goal: damage of `reached.json`, which says how far levels had come, lets no older copy of a
 /// level in. It is there twice: one damaged file changes nothing for a start, and a check that
 /// names it stays sound; with both damaged no start goes on until an operator moves them away.

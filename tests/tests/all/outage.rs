@@ -127,6 +127,7 @@ fn a_creation_that_was_cut_short_is_no_damage() {
     let words = ["check", "--backing", "--dir", &*dir];
     let (is_sound, text) = world.run(&words);
     assert!(is_sound && text.contains("was being created"), "{text}");
+    assert!(text.contains(" 1 volume(s) are there"), "the one in a file: {text}");
     fault.lift();
     let node = world.start("a");
     let mut client = Client::open(&node);
@@ -135,6 +136,7 @@ fn a_creation_that_was_cut_short_is_no_damage() {
     node.stop();
     let (is_sound, text) = world.run(&words);
     assert!(is_sound && !text.contains("was being created"), "{text}");
+    assert!(text.contains(" 2 volume(s) are there"), "{text}");
     world.server.objects().into_keys().for_each(|key| world.server.delete(&key));
     let (is_sound, text) = world.run(&words);
     assert!(!is_sound && text.contains("there is no volume at this place"), "{text}");

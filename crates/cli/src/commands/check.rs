@@ -2,7 +2,9 @@
 
 use crate::arguments::CheckArguments;
 use crate::output::{Failure, Output, bytes, table, verdict};
-use layby_daemon::check::{BackingFinding, CheckAnswer, Depth, LostAnswer, check as check_node};
+use layby_daemon::check::{
+    BackingFinding, CheckAnswer, Depth, FileFinding, LostAnswer, check as check_node,
+};
 use layby_daemon::error::{Report, ReportKind};
 
 /// Ranges of lost blocks that are shown of each volume and shard; `--json` has all.
@@ -68,8 +70,8 @@ fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), 
     }
     for unmade in answer.backings.iter().filter(|backing| backing.unmade) {
         output.line(&format!(
-            "volume `{}` was being created: `{}` has nothing of it yet, which is no damage; the \
-             next start of the node goes on",
+            "volume `{}` was being created: `{}` may have nothing of it yet, which is no damage; \
+             the next start of the node goes on",
             unmade.volume, unmade.path
         ))?;
     }
@@ -80,7 +82,8 @@ fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), 
         ))?;
     }
     if answer.is_sound {
-        let volumes = answer.backings.iter().filter(|backing| !backing.deleted).count();
+        let is_there = |backing: &&BackingFinding| !backing.deleted && !backing.unmade;
+        let volumes = answer.backings.iter().filter(is_there).count();
         output.line(&format!("sound: every structure is whole, {volumes} volume(s) are there"))?;
     }
     Ok(())
@@ -161,10 +164,12 @@ fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {
     let is_earlier = |problem: String| {
         problem.contains("this program reads") || problem.contains("an earlier build")
     };
-    let mut files = answer.files.iter().filter(|file| !file.is_harmless);
-    let is_of_files_alone = count == files.clone().count() as u64;
-    let hint = match (answer.problems().any(is_earlier), files.next()) {
-        (_, Some(file)) if is_of_files_alone => &file.hint,
+    let files: Vec<&FileFinding> = answer.files.iter().filter(|file| !file.is_harmless).collect();
+    let is_of_files_alone = count == files.len() as u64;
+    // Without such a file no start goes on, whatever else is wrong.
+    let file = files.iter().find(|file| file.is_needed).or(files.first());
+    let hint = match (answer.problems().any(is_earlier), file) {
+        (_, Some(file)) if is_of_files_alone || file.is_needed => &file.hint,
         (true, _) => {
             "what another build wrote is not damaged: start the node with that build, which serves \
              it; `layby volume drain` there, and new levels and maps here, bring it over"

@@ -23,6 +23,9 @@ pub struct FileFinding {
     pub hint: String,
     /// A start does what it would do with the file whole.
     pub is_harmless: bool,
+    /// No start goes on until it is put right.
+    #[serde(skip)]
+    pub is_needed: bool,
 }
 
 impl FileFinding {
@@ -69,7 +72,14 @@ pub(super) fn findings(dir: &Path) -> Vec<FileFinding> {
     let path = |name: &str| dir.join(name).display().to_string();
     let finding = |guard: &Guard| {
         let (path, cause, hint) = (path(guard.name), (guard.damage)(dir)?, guard.hint.to_owned());
-        Some(FileFinding { path, cause, cost: guard.cost, hint, is_harmless: false })
+        Some(FileFinding {
+            path,
+            cause,
+            cost: guard.cost,
+            hint,
+            is_harmless: false,
+            is_needed: false,
+        })
     };
     let unknown = reached::unknown(dir);
     let is_harmless = unknown.is_none();
@@ -77,7 +87,7 @@ pub(super) fn findings(dir: &Path) -> Vec<FileFinding> {
     let hint = unknown.map_or_else(|| REACHED_HINT.to_owned(), |unknown| unknown.hint());
     let reached = reached::damages(dir).into_iter().map(|(name, cause)| {
         let (path, hint) = (path(name), hint.clone());
-        FileFinding { path, cause, cost, hint, is_harmless }
+        FileFinding { path, cause, cost, hint, is_harmless, is_needed: !is_harmless }
     });
     GUARDS.iter().filter_map(finding).chain(reached).collect()
 }

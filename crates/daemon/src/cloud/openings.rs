@@ -38,7 +38,15 @@ pub(crate) fn older_copy(dir: &Path, record: &VolumeRecord, map: &Path) -> Optio
     find_older(dir, record, map).unwrap_or_else(|unknown| Some(unknown.to_string()))
 }
 
-fn find_older(dir: &Path, record: &VolumeRecord, map: &Path) -> Result<Option<String>, Unknown> {
+/// The same; an error where that is not known.
+///
+/// # Errors
+/// [`Unknown`].
+pub(crate) fn find_older(
+    dir: &Path,
+    record: &VolumeRecord,
+    map: &Path,
+) -> Result<Option<String>, Unknown> {
     let known = opening_reached(dir, record.local_number())?;
     Ok(known.zip(opening_in(map)).and_then(|(known, found)| differs(known, found, map)))
 }
