@@ -240,9 +240,7 @@ fn check_memory_within(
     }
     // No limit says so: other programs may have it, and give it back.
     let cause = format!("{cause} now, although no limit forbids it");
-    let hint = "start it again; where that does not help, end other programs, or look at \
-                `vm.overcommit_memory`";
-    Err(refused(ReportKind::Failure, cause, hint))
+    Err(refused(ReportKind::Failure, cause, crate::memory::GIVEN_LATER))
 }
 
 fn in_use(dir: &Path) -> Report {

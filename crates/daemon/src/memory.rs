@@ -119,6 +119,10 @@ pub(crate) fn address_room() -> Option<u64> {
     rooms.min()
 }
 
+/// What to do where memory is not given that no limit forbids.
+pub(crate) const GIVEN_LATER: &str = "start it again; where that does not help, end other \
+                                      programs, or look at `vm.overcommit_memory`";
+
 fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;

@@ -205,8 +205,9 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
         StartError::Home { error, .. } if error.kind == ErrorKind::Denied => {
             (kind, untouched, HOME_DENIED)
         }
-        StartError::Memory { .. } => {
-            (kind, untouched, "give the machine, or the process (`ulimit -v`), more memory")
+        StartError::Memory { bytes, .. } => {
+            let (kind, hint) = memory_remedy(*bytes, crate::memory::address_room());
+            (kind, untouched, hint)
         }
         StartError::HomeShort { volume, .. } if about.new.contains(volume) => {
             (ReportKind::Invalid, untouched, "write a smaller size, or none to take all of it")
@@ -230,6 +231,18 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             (kind, untouched, "try --io epoll, or raise the limit on locked memory")
         }
         StartError::Spec(_) => (kind, untouched, "this is a bug; please report it with the log"),
+    }
+}
+
+/// Kind of failure and what to do about memory that was not given, where limits leave the process
+/// so much, if they say: as where it is tried before (`levels::check_memory`).
+fn memory_remedy(bytes: u64, free: Option<u64>) -> (ReportKind, &'static str) {
+    match free {
+        Some(free) if bytes > free => {
+            (ReportKind::Full, "give the machine, or the process (`ulimit -v`), more memory")
+        }
+        // No limit says so: other programs may have it, and give it back.
+        _ => (ReportKind::Failure, crate::memory::GIVEN_LATER),
     }
 }
 
@@ -440,11 +453,28 @@ mod tests {
             (locked(true), ReportKind::Failure, "level `ssd`"),
             (short, ReportKind::Corrupt, "volume number 3"),
             (StartError::Spec("x".into()), ReportKind::Invalid, "shard"),
+            (StartError::Memory { name: "dram".into(), bytes: 1 }, ReportKind::Failure, "`dram`"),
         ] {
             let report = refused(&error, &About::default());
             assert_eq!(report.kind, kind, "{report}");
             assert!(report.error.contains(word), "{report}");
             assert!(!report.cause.is_empty() && !report.hint.is_empty(), "{report}");
+        }
+    }
+
+    /// Goal: memory that a shard is not given is judged as where the start tries it: a limit that
+    /// forbids it is for an operator, all else may pass. Method: rooms below and above what it asks
+    /// for, and none known.
+    #[test]
+    fn memory_that_a_shard_is_not_given_may_be_later() {
+        for (free, kind, code) in [
+            (None, ReportKind::Failure, 1),
+            (Some(1 << 20), ReportKind::Failure, 1),
+            (Some((1 << 20) - 1), ReportKind::Full, 8),
+        ] {
+            let (found, hint) = memory_remedy(1 << 20, free);
+            assert_eq!((found, found.exit_code()), (kind, code), "{free:?}");
+            assert_eq!(hint.contains("start it again"), kind == ReportKind::Failure, "{hint}");
         }
     }
 }
