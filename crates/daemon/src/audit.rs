@@ -11,6 +11,7 @@
 //! Cost: a file is opened per line. Nothing is synced, so a power cut may take the last lines.
 //! Not for: what clients read and write.
 
+use crate::disk_file::refuse_pipe;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fs::OpenOptions;
@@ -297,6 +298,7 @@ impl Book {
     }
 
     fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
+        refuse_pipe(&self.path)?;
         let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
         file.write_all(text)?;
         if file.metadata()?.len() > FILE_BYTES_MAX {
@@ -388,6 +390,19 @@ mod tests {
         assert_eq!(lines.len(), REFUSED_BURST as usize + 1);
         assert_eq!(lines[32]["uncounted"], 100_000 - REFUSED_BURST);
         assert_eq!(lines[0]["request"].as_str().map(str::len), Some(TEXT_MAX));
+    }
+
+    /// Goal: a pipe in the place of the log is refused at once, and holds no change up. Method: a
+    /// pipe that nothing reads.
+    #[tokio::test]
+    async fn a_pipe_is_no_log() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut book = Book { path: dir.path().join("log") };
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &book.path, fifo, mode, 0).expect("a pipe");
+        let refused = book.append(b"x").expect_err("nothing reads");
+        assert!(refused.to_string().contains("a pipe (FIFO)"), "{refused}");
     }
 
     /// Goal: a file has a bound. Method: changes until it was set aside once.

@@ -4,6 +4,7 @@
 //! that waits for no pipe's other end.
 //! Invariant: a pipe, a socket and a character device are refused unopened, since one may wait for
 //! ever, and another does something when it is opened. Cost: two system calls more per file.
+//! Where a character device is of use, as `/dev/null`, pipes alone are refused.
 //! Not for: disks that a shard serves from; see [`layby_engine::io::open_disk`].
 
 use rustix::fs::OFlags;
@@ -51,6 +52,19 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     check(file.metadata()?.file_type())?;
     Ok(file)
+}
+
+/// Refuses a pipe at a path, unopened: its other end may never come.
+///
+/// # Errors
+/// That it is one.
+pub(crate) fn refuse_pipe(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => {
+            Err(Error::new(ErrorKind::InvalidInput, "it is a pipe (FIFO), and no file"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check(found: FileType) -> Result<()> {

@@ -3,7 +3,7 @@
 //! How: a pipe that no process writes to, a socket, a character device where a node is told to keep
 //! or to find a level, a volume, a journal, a key or a TLS file; through the binary.
 //! Invariant: nothing waits for a pipe's other end, which the harness ends with a failure.
-//! Not for: pipes that something is read from as a stream, such as a configuration or a trace.
+//! Not for: pipes that something is read from as a stream, such as a trace or standard input.
 
 use layby_tests::{Node, Options, layby, must, small_levels};
 use std::fs;
@@ -61,6 +61,26 @@ fn a_level_is_a_file_or_a_device() {
     }
     fs::rename(&away, &place).expect("the test's own folder");
     Node::start(&dir, &level("ssd", &place)).stop();
+}
+
+/// Goal: a pipe with a name in the place of the configuration is refused at once. Method: one that
+/// no process writes to, named by `--config`, and in the place of the node's own.
+#[test]
+fn a_configuration_is_no_pipe() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    fs::create_dir(&dir).expect("the test's own folder");
+    let [named, own] = [work.path().join("pipe"), dir.join("layby.toml")];
+    for pipe in [&named, &own] {
+        must("mkfifo", &[&pipe.to_string_lossy()]);
+    }
+    let by_name = vec!["--config".to_owned(), named.to_string_lossy().into_owned()];
+    for arguments in [by_name, Vec::new()] {
+        let options = Options { arguments, ..Options::default() };
+        let refusal = Node::try_start(&dir, &options).expect_err("it is a pipe");
+        refusal.assert_explains(&["cannot read configuration", "a pipe (FIFO)"]);
+        assert_eq!(refusal.code, Some(2), "{}", refusal.stderr);
+    }
 }
 
 /// Goal: a volume in no file and on no block device is refused at once, by what it is, whether the

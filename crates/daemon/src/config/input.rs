@@ -1,9 +1,12 @@
 //! The text of a configuration: a file, or standard input.
 //!
-//! How: at most [`CONFIG_BYTES_MAX`] are read, also of what has no length, such as a pipe.
-//! Invariant: memory is bounded, whatever is named. Cost: once per start.
+//! How: at most [`CONFIG_BYTES_MAX`] are read, also of what has no length, such as a pipe that the
+//! process was started with.
+//! Invariant: memory is bounded, whatever is named; no pipe with a name is waited for. Cost: once
+//! per start.
 //! Not for: what the text says.
 
+use crate::disk_file::refuse_pipe;
 use crate::error::{Report, ReportKind};
 use layby_cloud::open_regular;
 use std::fs::File;
@@ -26,6 +29,10 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
             std::io::ErrorKind::InvalidData => (
                 ReportKind::Invalid,
                 "write the configuration in UTF-8, or name another file with --config",
+            ),
+            std::io::ErrorKind::InvalidInput => (
+                ReportKind::Invalid,
+                "name a file with --config, or `-` and write to standard input",
             ),
             _ => (refused.kind, another),
         };
@@ -59,9 +66,19 @@ fn text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     match path.as_os_str() == STDIN {
         true => std::io::stdin().lock().take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?,
-        false => File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?,
+        false => {
+            if !is_descriptor(path) {
+                refuse_pipe(path)?;
+            }
+            File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?
+        }
     };
     Ok(text)
+}
+
+/// Whether a path names what this process has open, such as a shell's `<(command)`.
+fn is_descriptor(path: &Path) -> bool {
+    ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| path.starts_with(folder))
 }
 
 #[cfg(test)]
@@ -78,6 +95,27 @@ mod tests {
         let refused = read(&path).expect_err("it is no text");
         assert_eq!(refused.kind, ReportKind::Invalid);
         assert!(format!("{refused:?}").contains("in UTF-8"), "{refused:?}");
+    }
+
+    /// Goal: a pipe in the place of the configuration is refused at once, and one that the process
+    /// was started with is read. Method: a named pipe that nothing writes to; a pipe by its
+    /// descriptor.
+    #[test]
+    fn a_named_pipe_is_no_configuration() {
+        let folder = tempfile::TempDir::new().expect("a temporary directory");
+        let path = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let refused = read(&path).expect_err("nothing writes");
+        assert_eq!(refused.kind, ReportKind::Invalid);
+        assert!(refused.cause.contains("a pipe (FIFO)"), "{refused}");
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        std::io::Write::write_all(&mut writer, b"[node]\n").expect("there is room");
+        drop(writer);
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let text = read(Path::new(&format!("/dev/fd/{number}"))).expect("it was written to");
+        assert_eq!(text, "[node]\n");
     }
 
     /// Goal: a pipe without a writer holds nothing up. Method: a named pipe, read as a small file.
