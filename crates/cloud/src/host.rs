@@ -142,8 +142,11 @@ pub fn prepare(
     if journal_bytes < JOURNAL_BYTES_MIN {
         return Err(HostError::JournalTooSmall(journal_bytes));
     }
-    if paths.map.exists() {
-        return Ok(());
+    // One that cannot be looked at is there: a new one would take its place.
+    match paths.map.try_exists() {
+        Ok(true) => return Ok(()),
+        Ok(false) => {}
+        Err(error) => return Err(HostError::File(paths.map.clone(), error)),
     }
     let (map, page) = create(plan, journal_bytes, instance);
     let mut options = OpenOptions::new();

@@ -186,7 +186,7 @@ pub struct Depth {
 /// # Errors
 /// A report when there is no node, it runs, or its catalog cannot be read.
 pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
-    if !dir.join(crate::catalog::CATALOG_FILE_NAME).exists() {
+    if disk_file::is_absent(&dir.join(crate::catalog::CATALOG_FILE_NAME)) {
         return Err(no_node(dir));
     }
     let _lock = DirectoryLock::take(dir)?;

@@ -5,6 +5,7 @@
 //! checksum is never returned. Of each damage a process warns once, however often it is met.
 //! Cost: the file in memory, bounded. Not for: the catalog, whose versions differ in form.
 
+use crate::disk_file::is_absent;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -43,7 +44,7 @@ impl Checked {
     /// Why the file at `path` cannot be used; none where it can, or is missing.
     pub(crate) fn damage<T: DeserializeOwned + Serialize>(&self, path: &Path) -> Option<String> {
         let cause = self.read::<T>(path).err()?;
-        path.symlink_metadata().is_ok().then_some(cause)
+        (!is_absent(path)).then_some(cause)
     }
 
     /// The content of the file at `path`, for one that a node can do without: none where it is
@@ -55,7 +56,7 @@ impl Checked {
     ) -> Option<T> {
         let read = self.read(path);
         if let Err(cause) = &read
-            && path.symlink_metadata().is_ok()
+            && !is_absent(path)
         {
             warn_once(path, cause, cost);
         }

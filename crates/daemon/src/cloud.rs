@@ -26,6 +26,7 @@ use crate::config::{
     CloneSource, CloudConfig, ConditionChoice, Config, KeySource, Name, UplinkConfig,
 };
 use crate::control::View;
+use crate::disk_file::is_absent;
 use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
@@ -621,7 +622,7 @@ impl RemoteHomes for CloudHomes {
             return refused(kind, cause);
         }
         let paths = self.paths(record);
-        let found = [paths.map, paths.journal].into_iter().find(|path| path.exists())?;
+        let found = [paths.map, paths.journal].into_iter().find(|path| !is_absent(path))?;
         let cause =
             format!("`{}` is there, of a volume that this node does not know", found.display());
         refused(ReportKind::InUse, cause)

@@ -54,6 +54,15 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     Ok(file)
 }
 
+/// Whether nothing is at a path, not even a link that leads nowhere. What cannot be looked at is
+/// taken to be there.
+pub(crate) fn is_absent(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    // A file above it is no folder that has an entry of the name.
+    let is_none = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory);
+    found.is_err_and(|cause| is_none(cause.kind()))
+}
+
 /// Refuses a pipe at a path, unopened: its other end may never come.
 ///
 /// # Errors

@@ -11,6 +11,7 @@
 use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
 use crate::cloud::{GIVE_BACK, exchanged_with, is_store};
 use crate::config::{Config, Name};
+use crate::disk_file::is_absent;
 use crate::error::{Report, ReportKind};
 use crate::image::{FILE_MODE, Image, ImageWords, beside, refuse_existing, unwritable};
 use chrono::{DateTime, SecondsFormat};
@@ -75,7 +76,7 @@ pub fn salvage(
     is_all: bool,
 ) -> Result<SalvageAnswer, Report> {
     let error = format!("cannot salvage volume `{name}`");
-    if !config.dir.join(CATALOG_FILE_NAME).exists() {
+    if is_absent(&config.dir.join(CATALOG_FILE_NAME)) {
         return Err(no_node(&error, &config.dir));
     }
     // Held to the end, so that no node starts meanwhile.

@@ -64,6 +64,7 @@ mod protected;
 mod protocol;
 mod record;
 mod replay;
+mod rescue;
 mod restart;
 mod room;
 mod sizing;

@@ -234,6 +234,20 @@ fn a_journal_without_its_map_is_kept() {
     assert!(before == std::fs::read(node.paths().journal).expect("it is there"), "untouched");
 }
 
+/// Goal: a map that cannot be looked at is not taken for one that is missing: with a new journal, a
+/// new map would take its place. Method: a loop of links in the place of the map, and no journal.
+#[test]
+fn a_map_that_cannot_be_looked_at_stays() {
+    let node = Node::new();
+    let paths = node.paths();
+    std::os::unix::fs::symlink(&paths.map, &paths.map).expect("a link");
+    let refused = prepare(&Node::plan(), &paths, JOURNAL_BYTES_MIN, 2);
+    let refused = refused.expect_err("it cannot be looked at");
+    assert!(matches!(&refused, HostError::File(path, _) if *path == paths.map), "{refused}");
+    let is_link = std::fs::symlink_metadata(&paths.map).expect("it is there").is_symlink();
+    assert!(is_link && !paths.journal.exists(), "nothing was made");
+}
+
 /// Goal: a journal that is open is not opened once more, whatever its path, since two would write
 /// over each other's batches; it is once the first is dropped. Method: a second opening, by the
 /// same name and by a link, which changes neither file; writes of the first around both.

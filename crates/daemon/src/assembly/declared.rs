@@ -16,6 +16,7 @@ use crate::config::{
 };
 use crate::control::View;
 use crate::control::volumes::{VOLUMES_DIR_NAME, add_to_view};
+use crate::disk_file::is_absent;
 use crate::error::Report;
 use crate::homes::Homes;
 use layby_types::format_bytes;
@@ -125,7 +126,7 @@ fn kept_away(
     }
     let file = config.dir.join(VOLUMES_DIR_NAME).join(name.as_str());
     let is_left = declared.path.is_none() && !is_new && !has_file(begun, name);
-    (is_left && file.symlink_metadata().is_ok()).then(|| {
+    (is_left && !is_absent(&file)).then(|| {
         // As the configuration says it, whose paths begin at the node's directory.
         let path = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
         let (file, path) = (file.display(), path.display());

@@ -2,11 +2,12 @@
 //!
 //! How: at most [`CONFIG_BYTES_MAX`] are read, also of what has no length, such as a pipe that the
 //! process was started with.
-//! Invariant: memory is bounded, whatever is named; no pipe with a name is waited for. Cost: once
-//! per start.
+//! Invariant: memory is bounded, whatever is named; no pipe with a name is waited for. A file that
+//! is there and cannot be read is never taken for one that is missing: with it TLS and allow-lists
+//! would go. Cost: once per start.
 //! Not for: what the text says.
 
-use crate::disk_file::refuse_pipe;
+use crate::disk_file::{is_absent, refuse_pipe};
 use crate::error::{Report, ReportKind};
 use layby_cloud::open_regular;
 use std::fs::File;
@@ -17,6 +18,11 @@ use std::path::Path;
 pub const STDIN: &str = "-";
 /// Bytes of a configuration file at most; a larger one is surely something else.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// What to do where the file is there.
+const UNREADABLE: &str = "see to it that the node's user can read it: without it the node would \
+                          listen and let clients in by defaults, so only a file that is moved \
+                          away is left out";
 
 /// Reads a configuration.
 pub(super) fn read(path: &Path) -> Result<String, Report> {
@@ -45,6 +51,21 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
             .hint("name a Layby configuration with --config"));
     }
     Ok(text)
+}
+
+/// Reads the configuration in a node's directory; none where there is no such file.
+pub(super) fn read_beside(path: &Path) -> Result<Option<String>, Report> {
+    if is_absent(path) {
+        return Ok(None);
+    }
+    read(path).map(Some).map_err(|refused| match refused.kind {
+        ReportKind::Invalid => refused,
+        // A link's target may be mounted yet.
+        ReportKind::NotFound => Report { kind: ReportKind::Failure, ..refused }
+            .cause("it is a link, and what it leads to is missing")
+            .hint(UNREADABLE),
+        _ => refused.hint(UNREADABLE),
+    })
 }
 
 /// All of a regular file that is small if it is sound. Of what is none nothing is read: a pipe's
@@ -116,6 +137,32 @@ mod tests {
         let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
         let text = read(Path::new(&format!("/dev/fd/{number}"))).expect("it was written to");
         assert_eq!(text, "[node]\n");
+    }
+
+    /// Goal: a configuration in the node's directory that cannot be looked at or read is not taken
+    /// for one that is missing. Method: no file; a loop of links; a link that leads nowhere; a
+    /// folder; a file in the place of the directory.
+    #[test]
+    fn only_a_missing_file_is_no_configuration() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::TempDir::new().expect("a temporary directory");
+        let at = |name: &str| folder.path().join(name);
+        symlink(at("loop"), at("loop")).expect("a link");
+        symlink(at("nothing"), at("dangling")).expect("a link");
+        std::fs::create_dir(at("folder")).expect("a writable directory");
+        std::fs::write(at("file"), "[node]\n").expect("a writable directory");
+        for (name, cause) in [("loop", "symbolic"), ("dangling", "is missing"), ("folder", "")] {
+            let refused = read_beside(&at(name)).expect_err("it is there");
+            assert_eq!(refused.kind, ReportKind::Failure, "{refused}");
+            assert!(
+                refused.cause.contains(cause) && refused.hint.contains("defaults"),
+                "{refused}"
+            );
+        }
+        assert_eq!(read_beside(&at("file")).expect("it can be read").as_deref(), Some("[node]\n"));
+        for missing in ["nothing", "file/layby.toml"] {
+            assert_eq!(read_beside(&at(missing)).expect("nothing is there"), None);
+        }
     }
 
     /// Goal: a pipe without a writer holds nothing up. Method: a named pipe, read as a small file.

@@ -371,11 +371,11 @@ impl Config {
     pub fn load(overrides: &Overrides) -> Result<Config, Report> {
         let dir = overrides.dir.clone();
         let beside = dir.clone().unwrap_or_else(|| DIR_DEFAULT.into()).join(CONFIG_FILE_NAME);
-        let path = match &overrides.config {
-            Some(path) => Some(path.clone()),
-            None => beside.exists().then_some(beside),
+        let (path, text) = match &overrides.config {
+            Some(path) => (Some(path.clone()), input::read(path)?),
+            None => input::read_beside(&beside)?
+                .map_or_else(Default::default, |text| (Some(beside), text)),
         };
-        let text = path.as_deref().map_or_else(|| Ok(String::new()), input::read)?;
         // A file that was found through the directory names no other one.
         let found = overrides.config.is_none().then(|| DIR_DEFAULT.into());
         let overrides = Overrides { dir: dir.or(found), ..overrides.clone() };

@@ -18,6 +18,7 @@ use super::checks::FileIdentity;
 use super::kept::KeptFiles;
 use super::reach::look_through;
 use super::{Config, KeySource, Place, Problem};
+use crate::disk_file::is_absent;
 use layby_cloud::{NoAnswer, look_at};
 use std::io::ErrorKind as Io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -241,7 +242,7 @@ impl<'a> VolumeRoots<'a> {
 /// A folder between a root and a path, the root too, that every user can write in.
 fn open_above(path: &Path, root: &Path) -> Option<PathBuf> {
     let between = path.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
-    let open = between.filter(|folder| folder.exists()).find(|folder| is_open(folder));
+    let open = between.filter(|folder| !is_absent(folder)).find(|folder| is_open(folder));
     open.map(Path::to_owned)
 }
 

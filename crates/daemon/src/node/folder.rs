@@ -9,6 +9,7 @@ use super::CONTROL_URL_FILE_NAME;
 use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock};
 use crate::config::{Config, Format, LOCAL_DIR};
 use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::disk_file::is_absent;
 use crate::error::{Report, ReportKind};
 use crate::intents::INTENTS_FILE_NAME;
 use std::fs::Permissions;
@@ -84,7 +85,7 @@ pub(super) fn load_catalog(config: &Config) -> Result<Option<Catalog>, Report> {
     let found = Catalog::load(&config.dir)?;
     crate::catalog::last::check(&config.dir)?;
     crate::reached::check(&config.dir)?;
-    let has_run = config.dir.join(INTENTS_FILE_NAME).exists();
+    let has_run = !is_absent(&config.dir.join(INTENTS_FILE_NAME));
     if found.is_some() || config.format == Format::All || !has_run {
         return Ok(found);
     }
