@@ -186,10 +186,11 @@ impl Sockets {
         self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// What other machines reach, said in the log, too.
-    fn exposure(&self, config: &Config, view: &View) -> Vec<String> {
+    /// Notes on the configuration, and what other machines reach; said in the log, too.
+    fn notes(&self, config: &Config, view: &View) -> Vec<String> {
         let (tcp, metrics) = (self.tcp_addresses(), self.metrics_address());
-        let notes = crate::exposure::notes(config, view, &tcp, metrics);
+        let exposed = crate::exposure::notes(config, view, &tcp, metrics);
+        let notes: Vec<String> = config.notes.iter().cloned().chain(exposed).collect();
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         notes
     }
@@ -285,7 +286,7 @@ impl Node {
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(unknown_lines(found.as_ref(), &reports));
         notes.extend(memory_lines(&view, &reports));
-        notes.extend(sockets.exposure(&config, &view).into_iter().chain(few_files));
+        notes.extend(sockets.notes(&config, &view).into_iter().chain(few_files));
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);
         let (dir, refusals, paths) = (config.dir.clone(), Arc::default(), looked_at(&config).await);

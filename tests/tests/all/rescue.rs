@@ -1,14 +1,27 @@
 //! What is there and cannot be read or reached, through the binary.
 //!
-//! How: links in the place of files.
+//! How: links in the place of files, and folders that come later.
 
-use layby_tests::{Node, Options, layby};
+use layby_tests::{Node, Options, layby, small_levels};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use tempfile::TempDir;
 
 /// The exit code of what may succeed later: the unit starts the node again.
 const LATER: Option<i32> = Some(1);
+
+/// A node with a small volume `maps` in a store, which is a folder of `work`.
+fn options(work: &Path, more: &str) -> Options {
+    let levels = small_levels().config.expect("it has one");
+    let store = work.join("store");
+    fs::create_dir_all(&store).expect("the test's own folder");
+    Options::config(format!(
+        "{more}[cloud]\njournal = \"64MiB\"\n{levels}\n[volume.maps]\nsize = \"1MiB\"\n\
+         path = \"file://{}\"\n",
+        store.display()
+    ))
+}
 
 /// Goal: a configuration in the node's directory that cannot be looked at ends each command that
 /// reads it: without what it says of TLS and who is let in no node starts. Method: a loop of links
@@ -31,4 +44,33 @@ fn a_configuration_that_cannot_be_read_is_not_missing() {
         fs::remove_file(&file).expect("the test's own link");
     }
     layby(&["salvage", "maps", "--dir", &place]).assert_explains(&["no node's catalog"]);
+}
+
+/// Goal: a folder of `volume_roots` that is missing costs what is to be placed in it, and no start;
+/// once it is there, what is placed in it is as in any other. Method: a folder that is made later,
+/// beside one that is there.
+#[test]
+fn a_missing_root_refuses_what_lies_there_alone() {
+    let work = TempDir::new().expect("a temporary folder");
+    let [dir, late, near] = ["node", "late", "near"].map(|name| work.path().join(name));
+    fs::create_dir(&near).expect("the test's own folder");
+    let roots = format!("[node]\nvolume_roots = [{late:?}, {near:?}]\n");
+    let options = options(work.path(), &roots);
+    let node = Node::start(&dir, &options);
+    let named = format!("`{}` of `volume_roots`", late.display());
+    let note = node.said().lines().any(|l| l.starts_with("note: ") && l.contains(&named));
+    assert!(note && node.stderr().contains(&named), "{}\n{}", node.said(), node.stderr());
+    let (far, place) = (late.join("v").display().to_string(), dir.to_string_lossy());
+    let create = ["volume", "create", "v", "--size", "1MiB", "--dir", &place, "--path", &far];
+    layby(&create).assert_explains(&[&named, "No such file", "mount"]);
+    assert!(!late.exists(), "nothing was made there");
+    let other = near.join("w").display().to_string();
+    node.layby(&["volume", "create", "w", "--size", "1MiB", "--path", &other]);
+    fs::create_dir(&late).expect("the test's own folder");
+    node.layby(&create[..5].iter().copied().chain(["--path", &far]).collect::<Vec<_>>());
+    node.stop();
+    fs::remove_dir_all(&late).expect("the test's own folder");
+    let config = dir.with_extension("toml").to_string_lossy().into_owned();
+    let salvage = layby(&["salvage", "maps", "--dir", &place, "--config", &config]);
+    assert!(salvage.success, "{salvage:?}");
 }

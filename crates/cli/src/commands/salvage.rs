@@ -13,7 +13,8 @@ use layby_daemon::salvage::{SalvageAnswer, salvage as save};
 pub(crate) fn salvage(arguments: &SalvageArguments, output: &mut Output) -> Result<(), Failure> {
     let dir = arguments.dir.clone();
     let config = arguments.config.clone();
-    let config = Config::load(&Overrides { dir, config, ..Overrides::default() })?;
+    let config =
+        Config::load(&Overrides { dir, config, reads_only: true, ..Overrides::default() })?;
     let answer = save(&config, &arguments.name, arguments.file.as_deref(), arguments.all)?;
     let shown = match arguments.json {
         true => output.json(&answer),

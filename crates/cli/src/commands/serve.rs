@@ -34,6 +34,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         io: arguments.io.map(Into::into),
         format: arguments.format,
         strict: arguments.strict,
+        reads_only: false,
         simulate_power_loss: arguments.simulate_power_loss,
         home_delay: arguments
             .home_delay

@@ -67,13 +67,13 @@ fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
     }
 }
 
-/// The folders of the file and the flags, in which commands may place volumes; the node's own
-/// comes by itself.
+/// The folders of the file and the flags, in which commands may place volumes, and a note on each
+/// that cannot be used now; the node's own comes by itself.
 pub(super) fn volume_roots(
     dir: &Path,
     written: Vec<PathBuf>,
     over: &Overrides,
-) -> Result<Vec<PathBuf>, Problem> {
+) -> Result<(Vec<PathBuf>, Vec<String>), Problem> {
     let written = written.into_iter().map(|root| dir.join(root));
     let written: Vec<_> = written.chain(over.volume_roots.iter().cloned()).collect();
     let refused =
@@ -82,11 +82,12 @@ pub(super) fn volume_roots(
         let cause = format!("{} folders are more than {ROOTS_MAX}", written.len());
         return refused(cause, "name a folder above them");
     }
-    for root in &written {
-        if let Err(cause) = roots::check_folder(root) {
-            let hint = "name a folder that is there and that other users cannot write";
-            return refused(cause, hint);
+    let mut notes = Vec::new();
+    for root in written.iter().filter(|_| !over.reads_only) {
+        match roots::check_folder(root) {
+            Ok(note) => notes.extend(note),
+            Err(cause) => return refused(cause, "name a folder that other users cannot write"),
         }
     }
-    Ok(written)
+    Ok((written, notes))
 }

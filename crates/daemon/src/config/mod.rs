@@ -297,6 +297,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// Folders beside the node's own in which a command may place a volume.
     pub volume_roots: Vec<PathBuf>,
+    /// What is accepted and should be known, a sentence each.
+    pub notes: Vec<String>,
     /// Fastest first.
     pub levels: Vec<LevelConfig>,
     /// Why they have an NVM level or none, where no level is written.
@@ -358,6 +360,8 @@ pub struct Overrides {
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
     pub home_delay: Duration,
+    /// No node is started by it: what only one that serves needs is not looked at.
+    pub reads_only: bool,
 }
 
 /// The node's directory when nothing is said.
@@ -419,6 +423,10 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         }
         None => default_levels(&dir).map(|(levels, nvm)| (levels, Some(nvm)))?,
     };
+    // They say how a node serves, and a rescue machine may not have them.
+    let devices = if overrides.reads_only { &[][..] } else { &file.node.devices };
+    let roots = control::volume_roots(&dir, file.node.volume_roots, overrides)?;
+    let (volume_roots, notes) = roots;
     let volumes = file.volume.into_iter();
     let volumes = volumes.map(|(name, t)| (name, volume(&dir, t.into_inner()))).collect();
     Ok(Config {
@@ -426,11 +434,12 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         shards: overrides.shards.or(file.node.shards),
         nice: file.node.nice.unwrap_or(NICE_DEFAULT),
         io: overrides.io.or(file.node.io).unwrap_or_default(),
-        devices: devices::read(&dir, &file.node.devices)?,
+        devices: devices::read(&dir, devices)?,
         nbd: NbdConfig::of(&dir, file.nbd, overrides),
         vhost: vhost(&dir, file.vhost),
         control: file.control.config(&dir, overrides)?,
-        volume_roots: control::volume_roots(&dir, file.node.volume_roots, overrides)?,
+        volume_roots,
+        notes,
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
         sizing: file.sizing.config(&levels)?,

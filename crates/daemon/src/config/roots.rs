@@ -84,6 +84,8 @@ pub enum PathRefusal {
     Forbidden(String),
     /// Its file system does not answer in time.
     NoAnswer(NoAnswer),
+    /// It lies below a folder of `volume_roots` that cannot be used now.
+    Unusable(String),
 }
 
 impl From<String> for PathRefusal {
@@ -231,11 +233,13 @@ impl<'a> VolumeRoots<'a> {
             return Err(format!("{} is not in {}", shown(), roots.join(", ")).into());
         };
         let (below, looked_at) = (root.clone(), found.clone());
-        let open = look_at(&found, move || open_above(&looked_at, &below))?;
-        match open {
-            Some(folder) => Err(format!("every user can write in `{}`", folder.display()).into()),
-            None => Ok(()),
-        }
+        look_at(&found, move || match (unusable(&below), open_above(&looked_at, &below)) {
+            (Some(cause), _) => Err(PathRefusal::Unusable(cause)),
+            (None, Some(folder)) => {
+                Err(format!("every user can write in `{}`", folder.display()).into())
+            }
+            (None, None) => Ok(()),
+        })?
     }
 }
 
@@ -354,17 +358,27 @@ fn is_open(folder: &Path) -> bool {
     std::fs::metadata(folder).map_or(true, |m| m.permissions().mode() & WRITABLE_BY_ALL != 0)
 }
 
-/// Whether a folder can be one of those that commands may name files in.
-pub(super) fn check_folder(root: &Path) -> Result<(), String> {
-    let found =
-        std::fs::metadata(root).map_err(|cause| format!("`{}`: {cause}", root.display()))?;
-    if !found.is_dir() {
+/// Whether a folder can be one of those that commands may name files in. One that cannot be looked
+/// at, such as one whose disk is not mounted yet, can, but for now, which is said: a start needs
+/// none of them.
+pub(super) fn check_folder(root: &Path) -> Result<Option<String>, String> {
+    if let Some(cause) = unusable(root) {
+        return Ok(Some(format!("{cause}; commands place nothing there until it can be")));
+    }
+    if !root.is_dir() {
         return Err(format!("`{}` is no folder", root.display()));
     }
     match is_open(root) {
         true => Err(format!("every user can write in `{}`", root.display())),
-        false => Ok(()),
+        false => Ok(None),
     }
+}
+
+/// Why nothing can be placed in a folder now. Below one that is missing, what is made may lie on
+/// another disk than the one that is to be mounted there.
+fn unusable(root: &Path) -> Option<String> {
+    let cause = std::fs::metadata(root).err()?;
+    Some(format!("`{}` of `volume_roots` cannot be used: {cause}", root.display()))
 }
 
 /// A path from the root on, as it is written.
@@ -467,8 +481,15 @@ mod tests {
         ] {
             assert!(roots.check(&place(bad)).is_err(), "{bad}");
         }
-        for bad in ["root/open", "none", "else/secret"] {
+        for bad in ["root/open", "else/secret"] {
             assert!(check_folder(&place(bad)).is_err(), "{bad}");
         }
+        let noted = check_folder(&place("none"));
+        assert!(matches!(&noted, Ok(Some(note)) if note.contains("/none` of")), "{noted:?}");
+        std::fs::rename(place("root"), place("away")).expect("a writable directory");
+        let roots = VolumeRoots::of(&config, &kept);
+        let missing = roots.check(&place("root/x"));
+        assert!(matches!(missing, Err(PathRefusal::Unusable(_))), "{missing:?}");
+        assert_eq!(roots.check(&place("node/x")), Ok(()));
     }
 }

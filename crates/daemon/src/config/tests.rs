@@ -455,3 +455,19 @@ fn files_of_the_node_are_its_own() {
         assert!(report.cause.contains("of the node's own"), "{report}");
     }
 }
+
+/// Goal: what only a node that serves needs is not looked at to read what a lost one left. Method:
+/// a description of devices and a folder for volumes that are missing.
+#[test]
+fn a_rescue_needs_no_devices() {
+    let text = "[node]\ndevices = [\"d.toml\"]\nvolume_roots = [\"/nonexistent/root\"]\n";
+    let dir = Some("/nonexistent/node".into());
+    let load = |reads_only| {
+        let overrides = Overrides { dir: dir.clone(), reads_only, ..Overrides::default() };
+        Config::parse(None, text, &overrides)
+    };
+    let config = load(true).expect("it is only read");
+    assert!(config.devices.is_empty() && config.notes.is_empty(), "{config:?}");
+    let refused = load(false).expect_err("its budgets are unknown");
+    assert!(refused.cause.contains("d.toml"), "{refused}");
+}

@@ -77,6 +77,10 @@ fn allowed(
         roots.check(path).map_err(|refusal| match refusal {
             PathRefusal::Forbidden(cause) => refused(cause, ROOTS),
             PathRefusal::NoAnswer(no_answer) => unanswered(no_answer),
+            PathRefusal::Unusable(cause) => Report::new(ReportKind::Failure, error)
+                .cause(cause)
+                .state("nothing was changed")
+                .hint(HINT_NO_ANSWER),
         })
     };
     match &request.key {
