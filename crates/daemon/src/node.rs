@@ -29,7 +29,9 @@ use crate::reached::LevelsReached;
 use crate::recovery::{absences, lost_lines, memory_lines, recovery_line, unknown_lines};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
-use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
+use crate::sockets::{
+    CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp, look_up, loopback,
+};
 use crate::threads::{Watchers, all_ended};
 use crate::tls_files::{TlsFiles, tls_of};
 pub use crate::url_file::CONTROL_URL_FILE_NAME;
@@ -165,12 +167,14 @@ impl Sockets {
             tcp.push(adopt_tcp(listener)?);
         }
         let configured = if tcp.is_empty() { config.nbd.listen.as_slice() } else { &[] };
-        let (http, metrics) = (config.control.http, config.control.metrics);
+        let configured = look_up(configured).await?;
+        let http = loopback(&look_up(&config.control.http).await?)?;
+        let metrics = look_up(&config.control.metrics).await?.pop();
         let adopted = tcp.iter().filter_map(|listener| listener.local_addr().ok());
         let others = adopted.chain(configured.iter().copied()).chain(http).chain(metrics);
         let others: Vec<SocketAddr> = others.collect();
         for address in configured {
-            tcp.push(bind_tcp(*address, &others).await?);
+            tcp.push(bind_tcp(address, &others).await?);
         }
         let control = match passed.control {
             Some(listener) => UnixSocket::adopt(listener)?,

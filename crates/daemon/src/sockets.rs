@@ -1,11 +1,14 @@
 //! The node's listening sockets: bound, or taken from the service manager, before anything is
 //! started, so that a port in use is known before a level is opened.
 //!
-//! How: a unix socket's file that nobody answers on is left from a crash and is replaced; one that
-//! somebody answers on is refused, as is any other kind of file.
+//! How: names of hosts are looked up; where one has several addresses, the first of IPv4 is taken,
+//! so that `localhost` is `127.0.0.1` everywhere. A unix socket's file that nobody answers on is
+//! left from a crash and is replaced; one that somebody answers on is refused, as is any other kind
+//! of file.
 //! Invariant: no file that is not a socket is ever removed, neither before it is bound nor at the
 //! end, when something else may have come into its place.
 
+use crate::config::Address;
 use crate::error::{Report, ReportKind};
 use std::fs::Metadata;
 use std::io::ErrorKind as Io;
@@ -188,6 +191,55 @@ fn clear_the_way(path: &Path) -> Result<(), Report> {
     }
 }
 
+/// Where addresses lead by now, names too; asks the machine's resolver for these.
+///
+/// # Errors
+/// A report that names the one whose name has no address: it may have one later.
+pub(crate) async fn look_up(
+    addresses: impl IntoIterator<Item = &Address>,
+) -> Result<Vec<SocketAddr>, Report> {
+    let mut found = Vec::new();
+    for address in addresses {
+        found.push(match address {
+            Address::Numbers(address) => *address,
+            Address::Name(name) => address_of(name).await?,
+        });
+    }
+    Ok(found)
+}
+
+async fn address_of(name: &str) -> Result<SocketAddr, Report> {
+    let refused = |cause: &std::io::Error| {
+        let hint = "see that the machine's resolver knows the name (`getent ahosts`), or write the \
+                    address in numbers";
+        Report { kind: ReportKind::Failure, ..listen_refused(name, cause) }.hint(hint)
+    };
+    let found: Vec<SocketAddr> = match tokio::net::lookup_host(name).await {
+        Ok(found) => found.collect(),
+        Err(cause) => return Err(refused(&cause)),
+    };
+    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    let none = || refused(&std::io::Error::other("the name has no address"));
+    first.copied().ok_or_else(none)
+}
+
+/// The address of the control API, which a name may have led elsewhere.
+///
+/// # Errors
+/// A report where other machines can reach it.
+pub(crate) fn loopback(found: &[SocketAddr]) -> Result<Option<SocketAddr>, Report> {
+    match found.first() {
+        Some(address) if !address.ip().is_loopback() => {
+            let error = format!("cannot listen on `{address}` for the control API");
+            Err(Report::new(ReportKind::Invalid, error)
+                .cause(format!("{} can be reached from other machines", address.ip()))
+                .state("nothing was started; stored data is untouched")
+                .hint("write a loopback address for `http` of [control], such as `127.0.0.1:0`"))
+        }
+        found => Ok(found.copied()),
+    }
+}
+
 /// Listens on a TCP address. An IPv6 one takes IPv4 as well where it is that of all interfaces,
 /// unless one of `others` has its port for IPv4.
 ///
@@ -299,5 +351,17 @@ mod tests {
         let report = bind_tcp(address, &[]).await.expect_err("it is taken");
         assert_eq!(report.kind, ReportKind::InUse);
         assert!(report.error.contains(&address.to_string()), "{report}");
+    }
+
+    /// Goal: names are looked up, IPv4 first, and none leads the control API beyond this machine.
+    /// Method: `localhost`, and an address that others reach.
+    #[tokio::test]
+    async fn names_lead_to_addresses() {
+        let name = Address::Name("localhost:7".to_owned());
+        let found = look_up([&name]).await.expect("every machine knows it");
+        assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 7))]);
+        assert_eq!(loopback(&found).expect("it is this machine's"), Some(found[0]));
+        let far = loopback(&[SocketAddr::from(([10, 0, 0, 1], 7))]);
+        assert_eq!(far.expect_err("others reach it").kind, ReportKind::Invalid);
     }
 }

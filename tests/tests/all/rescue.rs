@@ -1,6 +1,6 @@
 //! What is there and cannot be read or reached, through the binary.
 //!
-//! How: links in the place of files, and folders that come later.
+//! How: links in the place of files, folders that come later, and a name without an address.
 
 use layby_tests::{Node, Options, layby, small_levels};
 use std::fs;
@@ -73,4 +73,38 @@ fn a_missing_root_refuses_what_lies_there_alone() {
     let config = dir.with_extension("toml").to_string_lossy().into_owned();
     let salvage = layby(&["salvage", "maps", "--dir", &place, "--config", &config]);
     assert!(salvage.success, "{salvage:?}");
+}
+
+/// Goal: a name that has no address is no mistake of the configuration: the start ends as for an
+/// address that is not there yet, and what only reads asks no resolver. Method: a name that never
+/// has one, for each kind of address, in the file and as a flag; a word that is no address.
+#[test]
+fn a_name_without_an_address_may_have_one_later() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    let name = "nowhere.invalid:1";
+    for text in [
+        format!("[nbd]\nlisten = [\"{name}\"]\n"),
+        format!("[control]\nhttp = \"{name}\"\n"),
+        format!("[control]\nmetrics = \"{name}\"\n"),
+    ] {
+        let refused = Node::try_start(&dir, &options(work.path(), &text));
+        let refused = refused.expect_err("it has no address");
+        refused.assert_explains(&[&format!("cannot listen on `{name}`"), "resolver"]);
+        assert_eq!(refused.code, LATER, "{text}");
+        let config = dir.with_extension("toml").to_string_lossy().into_owned();
+        let place = dir.to_string_lossy();
+        let salvage = layby(&["salvage", "maps", "--dir", &place, "--config", &config]);
+        salvage.assert_explains(&["no node's catalog"]);
+    }
+    let told = Options {
+        arguments: ["--listen", name].map(str::to_owned).into(),
+        ..options(work.path(), "")
+    };
+    let refused = Node::try_start(&dir, &told).expect_err("it has no address");
+    assert_eq!(refused.code, LATER, "{}", refused.stderr);
+    let wrong = options(work.path(), "[nbd]\nlisten = [\"no name:1\"]\n");
+    let refused = Node::try_start(&dir, &wrong).expect_err("it is no address");
+    refused.assert_explains(&["line 2", "no name"]);
+    assert_eq!(refused.code, Some(2));
 }

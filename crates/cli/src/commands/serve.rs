@@ -25,10 +25,10 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     let overrides = Overrides {
         dir: arguments.dir.clone(),
         config: arguments.config.clone(),
-        listen: arguments.listen.iter().map(|address| address.0).collect(),
+        listen: arguments.listen.clone(),
         socket: arguments.socket.clone(),
         http: arguments.http.clone(),
-        metrics: arguments.metrics.map(|address| address.0),
+        metrics: arguments.metrics.clone(),
         volume_roots: arguments.volume_root.clone(),
         shards: arguments.shards,
         io: arguments.io.map(Into::into),

@@ -312,12 +312,15 @@ fn check_control(control: &ControlConfig) -> Result<(), Problem> {
 
 /// Each address of the node is listened on once.
 fn check_addresses(config: &Config) -> Result<(), Problem> {
-    let ControlConfig { http, metrics, .. } = config.control;
-    let nbd = config.nbd.listen.iter().map(|address| (Place::Nbd, "listen", *address));
-    let http = http.map(|address| (Place::Control, "http", address));
-    let metrics = metrics.map(|address| (Place::Control, "metrics", address));
+    let ControlConfig { http, metrics, .. } = &config.control;
+    let nbd = config.nbd.listen.iter().map(|address| (Place::Nbd, "listen", address));
+    let http = http.as_ref().map(|address| (Place::Control, "http", address));
+    let metrics = metrics.as_ref().map(|address| (Place::Control, "metrics", address));
     let mut known = Vec::new();
-    for (place, key, address) in nbd.chain(http).chain(metrics).filter(|all| all.2.port() != 0) {
+    for (place, key, address) in nbd.chain(http).chain(metrics) {
+        if address.has_any_port() {
+            continue;
+        }
         if known.contains(&address) {
             let cause = format!("the node listens on {address} already");
             return Err(Problem::new(

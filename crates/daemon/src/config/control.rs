@@ -20,9 +20,9 @@ pub struct ControlConfig {
     /// The unix socket.
     pub socket: PathBuf,
     /// A loopback address; port 0 picks a free one; `None` is off.
-    pub http: Option<SocketAddr>,
+    pub http: Option<Address>,
     /// Another address, which serves metrics and the state of health alone.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Address>,
     /// The file with the tokens that let changes in through `http`; without it none are.
     pub token_file: Option<PathBuf>,
 }
@@ -40,30 +40,31 @@ pub(super) struct ControlTable {
 impl ControlTable {
     pub(super) fn config(self, dir: &Path, over: &Overrides) -> Result<ControlConfig, Problem> {
         let http = match over.http.as_deref().or(self.http.as_deref()) {
-            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()),
             Some("off") => None,
             Some(text) => Some(loopback_address(text)?),
         };
         Ok(ControlConfig {
             socket: dir.join(self.socket.unwrap_or("control.sock".into())),
             http,
-            metrics: over.metrics.or(self.metrics.map(|address| address.0)),
+            metrics: over.metrics.clone().or(self.metrics),
             token_file: self.token_file.map(|path| dir.join(path)),
         })
     }
 }
 
-fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
+/// Where a name leads is known, and checked, when it is bound.
+fn loopback_address(text: &str) -> Result<Address, Problem> {
     let refused = |cause: String| {
         let hint = "write a loopback address such as `127.0.0.1:0`, or `off`; `metrics` takes any \
                     address, and serves reads alone";
         Problem::new(Place::Control, "http", cause, hint)
     };
-    let Address(address) = text.parse().map_err(refused)?;
-    if address.ip().is_loopback() {
-        Ok(address)
-    } else {
-        Err(refused(format!("{} can be reached from other machines", address.ip())))
+    match text.parse().map_err(refused)? {
+        Address::Numbers(address) if !address.ip().is_loopback() => {
+            Err(refused(format!("{} can be reached from other machines", address.ip())))
+        }
+        address => Ok(address),
     }
 }
 

@@ -78,7 +78,6 @@ use layby_types::{BlockSize, Nanos};
 use levels::{default_levels, level};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -339,13 +338,13 @@ pub struct Overrides {
     /// Another file than the directory's `layby.toml`.
     pub config: Option<PathBuf>,
     /// TCP addresses for NBD; replace the file's when any is given.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Address>,
     /// Unix socket for NBD.
     pub socket: Option<PathBuf>,
     /// HTTP address of the control API, or `off`.
     pub http: Option<String>,
     /// Address of the metrics.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Address>,
     /// Further folders in which a command may place a volume.
     pub volume_roots: Vec<PathBuf>,
     /// Threads of the data path.

@@ -6,13 +6,12 @@
 
 use super::checks::{self, Place, Problem};
 use super::{
-    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, HANDSHAKE_TIMEOUT_DEFAULT,
+    Address, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, HANDSHAKE_TIMEOUT_DEFAULT,
     HANDSHAKE_TIMEOUT_MAX, HANDSHAKE_TIMEOUT_MIN, Name, Overrides, file,
 };
 use layby_types::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// TCP addresses at most.
@@ -52,7 +51,7 @@ pub struct NbdConfig {
     /// The unix socket.
     pub socket: PathBuf,
     /// TCP addresses; none by default.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Address>,
     /// Encryption.
     pub tls: TlsMode,
     /// PEM file with the node's certificate chain.
@@ -76,9 +75,8 @@ pub const HALF_OPEN_MAX: usize = 256;
 
 impl NbdConfig {
     pub(super) fn of(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
-        let written = table.listen.into_iter().map(|address| address.0);
-        let listen =
-            if overrides.listen.is_empty() { written.collect() } else { overrides.listen.clone() };
+        let is_told = !overrides.listen.is_empty();
+        let listen = if is_told { overrides.listen.clone() } else { table.listen };
         let socket = overrides.socket.clone();
         let timeout = table.handshake_timeout.map_or(HANDSHAKE_TIMEOUT_DEFAULT, |time| time.0);
         NbdConfig {

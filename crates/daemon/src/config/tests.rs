@@ -127,7 +127,7 @@ fn whole_configuration_is_understood() {
 fn flags_override_the_file() {
     let overrides = Overrides {
         dir: Some("/nonexistent/other".into()),
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 1))],
+        listen: vec![Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)))],
         socket: Some("here.sock".into()),
         shards: Some(1),
         io: Some(IoChoice::IoUring),
@@ -454,6 +454,16 @@ fn files_of_the_node_are_its_own() {
         let report = Config::parse(None, text, &overrides).expect_err("it would be overwritten");
         assert!(report.cause.contains("of the node's own"), "{report}");
     }
+}
+
+/// Goal: a name is no mistake of the configuration, also where it has no address: it is looked up
+/// where it is bound; the same name twice is. Method: a name that no resolver knows.
+#[test]
+fn names_are_not_looked_up() {
+    let text = "[nbd]\nlisten = [\"nowhere.invalid:9\"]\n[control]\nhttp = \"nowhere.invalid:8\"\n";
+    let config = parse(text).expect("names may have addresses later");
+    assert_eq!(config.nbd.listen, [Address::Name("nowhere.invalid:9".to_owned())]);
+    each_is_refused(vec![(text.replace(":8", ":9"), &["line 4", "nowhere.invalid:9 already"])]);
 }
 
 /// Goal: what only a node that serves needs is not looked at to read what a lost one left. Method:
