@@ -19,7 +19,7 @@ mod room;
 pub use deleted::{DeletedRecord, StoreIdentity};
 pub use encryption::EncryptionRecord;
 pub use folders::LocalDirs;
-pub use lock::DirectoryLock;
+pub use lock::{DirectoryLock, UNLOCKED};
 
 use crate::config::{
     AllowRule, Amount, Bandwidth, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig,

@@ -8,7 +8,7 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{
-    Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, VolumePhase, VolumeRecord,
+    Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, UNLOCKED, VolumePhase, VolumeRecord,
 };
 use crate::cloud::{
     Uncounted, exchanged_with, find_older, is_never_put, is_store, local_finding, store_finding,
@@ -145,6 +145,9 @@ pub struct CheckAnswer {
     pub files: Vec<FileFinding>,
     /// Levels whose file is in a memory file system.
     pub in_memory: Vec<Name>,
+    /// The file system is read-only and has no lock of the node: none was held meanwhile.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_unlocked: bool,
 }
 
 impl CheckAnswer {
@@ -155,7 +158,8 @@ impl CheckAnswer {
             let note = backing.note.as_ref()?;
             Some(format!("volume `{}`: {note}", backing.volume))
         });
-        files.chain(backings).chain(self.in_memory.iter().map(memory_line))
+        let unlocked = self.is_unlocked.then(|| UNLOCKED.to_owned());
+        files.chain(backings).chain(self.in_memory.iter().map(memory_line)).chain(unlocked)
     }
 
     /// All problems, a sentence each.
@@ -189,7 +193,7 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     if disk_file::is_absent(&dir.join(crate::catalog::CATALOG_FILE_NAME)) {
         return Err(no_node(dir));
     }
-    let _lock = DirectoryLock::take(dir)?;
+    let lock = DirectoryLock::take_to_read(dir)?;
     let catalog = Catalog::load(dir)?.ok_or_else(|| no_node(dir))?;
     crate::catalog::last::check(dir)?;
     let runs_command = |record: &VolumeRecord| matches!(record.key, Some(KeySource::Command(_)));
@@ -225,7 +229,8 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
         && backings.iter().all(|backing| backing.problem.is_none())
         && files.iter().all(|file| file.is_harmless);
-    Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings, files, in_memory })
+    let (node, is_unlocked) = (catalog.node.to_string(), lock.is_none());
+    Ok(CheckAnswer { node, is_sound, stores, backings, files, in_memory, is_unlocked })
 }
 
 fn no_node(dir: &Path) -> Report {

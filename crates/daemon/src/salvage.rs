@@ -8,7 +8,7 @@
 //! this node writes nothing there then.
 //! Cost: the journal's part is read twice. Not for: what the store has; see `restore`.
 
-use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
+use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, UNLOCKED, VolumeRecord};
 use crate::cloud::{GIVE_BACK, exchanged_with, is_store};
 use crate::config::{Config, Name};
 use crate::disk_file::is_absent;
@@ -60,6 +60,9 @@ pub struct SalvageAnswer {
     /// The byte of the journal where acknowledged data is damaged: what was written after it is not
     /// saved.
     pub damaged_at: Option<u64>,
+    /// What should be known of how it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Saves what only the node of this configuration has of a volume into `file`, which must not
@@ -80,7 +83,7 @@ pub fn salvage(
         return Err(no_node(&error, &config.dir));
     }
     // Held to the end, so that no node starts meanwhile.
-    let lock = &DirectoryLock::take(&config.dir);
+    let lock = &DirectoryLock::take_to_read(&config.dir);
     let catalog = Catalog::load(&config.dir)?.ok_or_else(|| no_node(&error, &config.dir))?;
     let record = record_of(&catalog, name, &error)?;
     let number = record.local_number();
@@ -120,7 +123,8 @@ pub fn salvage(
         write_listing(listing, &ranges).map_err(|cause| unwritable(listing, &IMAGE, &cause))?;
         image.finish(true).map(drop)?;
     }
-    Ok(answer(&found, record, &ranges, listing))
+    let note = matches!(lock, Ok(None)).then(|| UNLOCKED.to_owned());
+    Ok(SalvageAnswer { note, ..answer(&found, record, &ranges, listing) })
 }
 
 enum Ended {
@@ -192,6 +196,7 @@ fn answer(
         written_last: times().max().and_then(time_text),
         listing,
         damaged_at: found.damaged_at(),
+        note: None,
     }
 }
 

@@ -1,8 +1,10 @@
-//! What is there and cannot be read or reached, through the binary.
+//! What is there and cannot be read or reached: a configuration, folders, names, a disk that is
+//! mounted read-only; through the binary.
 //!
-//! How: links in the place of files, folders that come later, and a name without an address.
+//! How: links in the place of files, folders that are not mounted yet, and a small file system that
+//! is mounted anew read-only. Where that needs rights, the test says so and skips.
 
-use layby_tests::{Node, Options, layby, small_levels};
+use layby_tests::{Connection, Node, Options, Request, SmallDisk, layby, must, small_levels};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -21,6 +23,12 @@ fn options(work: &Path, more: &str) -> Options {
          path = \"file://{}\"\n",
         store.display()
     ))
+}
+
+fn write(node: &Node) {
+    let mut connection = Connection::open(&node.socket(), "maps").expect("the node serves");
+    let write = Request::Write { offset: 0, data: vec![7; 4096], fua: true };
+    connection.call(&write).expect("the connection stays").expect("there is room");
 }
 
 /// Goal: a configuration in the node's directory that cannot be looked at ends each command that
@@ -107,4 +115,34 @@ fn a_name_without_an_address_may_have_one_later() {
     let refused = Node::try_start(&dir, &wrong).expect_err("it is no address");
     refused.assert_explains(&["line 2", "no name"]);
     assert_eq!(refused.code, Some(2));
+}
+
+/// Goal: what a lost node left on a file system that is mounted read-only is checked and salvaged,
+/// with its lock held where there is one, and a note where there is none. Method: a node on a small
+/// file system; the file system read-only, with the lock's file and without it.
+#[test]
+fn a_read_only_disk_is_checked_and_salvaged() {
+    let work = TempDir::new().expect("a temporary folder");
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "512M") else { return };
+    let dir = disk.path().join("node");
+    let node = Node::start(&dir, &options(work.path(), ""));
+    write(&node);
+    node.stop();
+    let config = dir.with_extension("toml").to_string_lossy().into_owned();
+    let (place, point) = (dir.to_string_lossy(), disk.path().to_string_lossy());
+    let note = "read-only and has no lock";
+    for has_lock in [true, false] {
+        if !has_lock {
+            must("mount", &["-o", "remount,rw", &point]);
+            fs::remove_file(dir.join("lock")).expect("the test's own disk");
+        }
+        must("mount", &["-o", "remount,ro", &point]);
+        let check = layby(&["check", "--dir", &place]);
+        assert!(check.success, "{check:?}");
+        assert_eq!(check.stdout.contains(note), !has_lock, "{check:?}");
+        let salvage = layby(&["salvage", "maps", "--all", "--dir", &place, "--config", &config]);
+        assert!(salvage.success && salvage.stdout.contains("maps"), "{salvage:?}");
+        assert_eq!(salvage.stdout.contains(note), !has_lock, "{salvage:?}");
+    }
+    must("mount", &["-o", "remount,rw", &point]);
 }

@@ -30,6 +30,9 @@ fn show(
 ) -> Result<(), Failure> {
     let (name, size, path) = (&arguments.name, bytes(answer.size_bytes), &answer.path);
     output.line(&format!("volume `{name}` of {size}, in `{path}`"))?;
+    if let Some(note) = &answer.note {
+        output.line(&format!("note: {note}"))?;
+    }
     output.line(&match &answer.taken {
         Some(taken) => format!("lost to another node: {taken}"),
         None => {

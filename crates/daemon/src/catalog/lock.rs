@@ -3,7 +3,7 @@
 //! How: a file in it is locked for as long as the process lives, and as long as the kernel has I/O
 //! of it in flight; it names the process, for people. Where the process is gone, or about to be,
 //! its I/O is waited for: what it has in flight may reach the disks yet, and must not meet what the
-//! next node writes.
+//! next node writes. Where the file system is read-only, the file is locked as it is.
 //! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is
 //! in flight. Cost: two system calls per start. Not for: homes and levels outside the directory;
 //! these are locked where they are opened.
@@ -14,18 +14,24 @@ use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind as Io, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::sync::Arc;
 
+/// The file's name.
+const LOCK_FILE_NAME: &str = "lock";
 /// Rests between two looks whether the I/O of a process that is gone has ended.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// How often that is looked at: three minutes. A sync alone may take two.
 const LOOKS_MAX: u32 = 3600;
 /// How often a wait is told: every ten seconds.
 const LOOKS_TOLD: u32 = 200;
+
+/// What should be known where a read-only file system has no lock to be held.
+pub const UNLOCKED: &str = "the file system is read-only and has no lock of the node; let no node \
+                            run on it by another mount meanwhile";
 
 /// The right to be the only node on a directory, held until dropped.
 #[derive(Debug)]
@@ -39,22 +45,41 @@ impl DirectoryLock {
     /// # Errors
     /// A report that names the process of the node that holds it.
     pub fn take(dir: &Path) -> Result<DirectoryLock, Report> {
-        let path = dir.join("lock");
-        let refused = |cause: std::io::Error| {
-            Report::from_io(format!("cannot lock the node directory `{}`", dir.display()), &cause)
-                .state("nothing was changed")
-                .hint("use a directory that the node's user may write to")
+        let path = dir.join(LOCK_FILE_NAME);
+        let file = open(dir, &path).map_err(|cause| refused(dir, &cause))?;
+        DirectoryLock::on(dir, &path, file)
+    }
+
+    /// Takes the lock of `dir` for a process that changes nothing there, also on a file system that
+    /// is mounted read-only; none where such a one has no lock: each node makes one.
+    ///
+    /// # Errors
+    /// As [`DirectoryLock::take`].
+    pub fn take_to_read(dir: &Path) -> Result<Option<DirectoryLock>, Report> {
+        let path = dir.join(LOCK_FILE_NAME);
+        let file = match open(dir, &path) {
+            Err(cause) if cause.kind() == Io::ReadOnlyFilesystem => {
+                match File::options().read(true).custom_flags(no_link()).open(&path) {
+                    Err(cause) if cause.kind() == Io::NotFound => return Ok(None),
+                    opened => opened,
+                }
+            }
+            opened => opened,
         };
-        let mut file = open(dir, &path).map_err(refused)?;
+        let file = file.map_err(|cause| refused(dir, &cause))?;
+        DirectoryLock::on(dir, &path, file).map(Some)
+    }
+
+    fn on(dir: &Path, path: &Path, mut file: File) -> Result<DirectoryLock, Report> {
         let mut looks = 0;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {}
-                Err(errno) => return Err(refused(errno.into())),
+                Err(errno) => return Err(refused(dir, &errno.into())),
             }
             if is_held_by_the_living(file.as_fd()) {
-                return Err(taken(dir, &path));
+                return Err(taken(dir, path));
             }
             if looks == LOOKS_MAX {
                 return Err(endless(dir));
@@ -68,7 +93,7 @@ impl DirectoryLock {
             // Nothing is polled: the call only passes the time.
             let _ = rustix::event::poll(&mut [], Some(&REST));
         }
-        // The number only helps a person; a full disk is no reason not to start.
+        // The number only helps a person; a disk that is full or read-only is no reason to end.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(DirectoryLock { file: Arc::new(file.into()) })
     }
@@ -80,19 +105,28 @@ impl DirectoryLock {
     }
 }
 
+fn refused(dir: &Path, cause: &std::io::Error) -> Report {
+    Report::from_io(format!("cannot lock the node directory `{}`", dir.display()), cause)
+        .state("nothing was changed")
+        .hint("use a directory that the node's user may write to")
+}
+
+fn no_link() -> i32 {
+    rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
+}
+
 /// Opens the lock's file, or makes it. One that root makes, for a check as well, belongs to the
 /// owner of the directory, whose node is to open it.
 fn open(dir: &Path, path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
-    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    options.read(true).write(true).custom_flags(no_link);
+    options.read(true).write(true).custom_flags(no_link());
     match options.open(path) {
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+        Err(cause) if cause.kind() == Io::NotFound => {}
         opened => return opened,
     }
     match options.clone().create_new(true).open(path) {
         // Another process was quicker.
-        Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists => options.open(path),
+        Err(cause) if cause.kind() == Io::AlreadyExists => options.open(path),
         Ok(made) => {
             let owner = std::fs::metadata(dir)?;
             if made.metadata()?.uid() != owner.uid() {
