@@ -50,7 +50,7 @@ pub(super) struct NodeTable {
 pub(super) struct NbdTable {
     pub(super) socket: Option<PathBuf>,
     pub(super) listen: Vec<super::Address>,
-    pub(super) tls: super::TlsMode,
+    pub(super) tls: Option<super::TlsMode>,
     pub(super) tls_certificate: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
     pub(super) tls_client_ca: Option<PathBuf>,

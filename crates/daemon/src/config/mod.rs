@@ -425,7 +425,8 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
     // They say how a node serves, and a rescue machine may not have them.
     let devices = if overrides.reads_only { &[][..] } else { &file.node.devices };
     let roots = control::volume_roots(&dir, file.node.volume_roots, overrides)?;
-    let (volume_roots, notes) = roots;
+    let (volume_roots, mut notes) = roots;
+    notes.extend(nbd::unencrypted(&file.nbd));
     let volumes = file.volume.into_iter();
     let volumes = volumes.map(|(name, t)| (name, volume(&dir, t.into_inner()))).collect();
     Ok(Config {

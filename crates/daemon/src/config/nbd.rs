@@ -70,6 +70,22 @@ pub struct NbdConfig {
     pub handshake_timeout: Nanos,
 }
 
+/// That files for encryption are named and nothing is encrypted, where that is not said.
+pub(super) fn unencrypted(table: &file::NbdTable) -> Option<String> {
+    let named = [
+        ("tls_certificate", &table.tls_certificate),
+        ("tls_key", &table.tls_key),
+        ("tls_client_ca", &table.tls_client_ca),
+    ];
+    let (key, _) = named.into_iter().find(|(_, path)| path.is_some())?;
+    table.tls.is_none().then(|| {
+        format!(
+            "`{key}` of [nbd] is set, `tls` is not: NBD is not encrypted; write \
+             `tls = \"required\"`, or `tls = \"off\"` where that is meant"
+        )
+    })
+}
+
 /// Clients of one kind that have not entered, at most.
 pub const HALF_OPEN_MAX: usize = 256;
 
@@ -82,7 +98,7 @@ impl NbdConfig {
         NbdConfig {
             socket: socket.unwrap_or_else(|| dir.join(table.socket.unwrap_or("layby.sock".into()))),
             listen,
-            tls: table.tls,
+            tls: table.tls.unwrap_or_default(),
             tls_certificate: table.tls_certificate.map(|path| dir.join(path)),
             tls_key: table.tls_key.map(|path| dir.join(path)),
             tls_client_ca: table.tls_client_ca.map(|path| dir.join(path)),

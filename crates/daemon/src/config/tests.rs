@@ -456,6 +456,19 @@ fn files_of_the_node_are_its_own() {
     }
 }
 
+/// Goal: files for encryption without `tls` are accepted with a note, unless it is said that
+/// nothing is encrypted. Method: each of both.
+#[test]
+fn certificates_without_encryption_are_noted() {
+    let notes = |more: &str| {
+        let text = format!("[nbd]\ntls_certificate = \"c.pem\"\ntls_key = \"k.pem\"\n{more}");
+        parse(&text).expect("it is good").notes
+    };
+    assert!(notes("")[0].contains("`tls_certificate`"), "{:?}", notes(""));
+    assert_eq!(notes("tls = \"off\"\n"), [""; 0]);
+    assert_eq!(notes("tls = \"required\"\n"), [""; 0]);
+}
+
 /// Goal: a name is no mistake of the configuration, also where it has no address: it is looked up
 /// where it is bound; the same name twice is. Method: a name that no resolver knows.
 #[test]
