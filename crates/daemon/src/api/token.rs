@@ -111,7 +111,12 @@ fn parse(text: &str) -> Result<Tokens, String> {
             ));
         }
         let name = name.escape_debug().to_string();
-        tokens.push(Token { name, secret: secret.as_bytes().to_vec() });
+        let secret = secret.as_bytes().to_vec();
+        // The audit log would name the one for the other.
+        if tokens.iter().any(|known: &Token| known.secret == secret && known.name != name) {
+            return Err(format!("line {number} has the token of another name"));
+        }
+        tokens.push(Token { name, secret });
     }
     match tokens.len() {
         0 => Err("it holds no token".to_owned()),
@@ -169,6 +174,9 @@ mod tests {
             let refused = load(bad, 0o600).expect_err("no token");
             assert!(bad.len() < 5 || !refused.to_string().contains(bad), "{refused}");
         }
+        let twice = load(&format!("ops {good}\nci {good}\n"), 0o600).expect_err("one token");
+        assert!(twice.cause.contains("line 2") && !twice.to_string().contains(&good), "{twice}");
+        assert!(load(&format!("ops {good}\nops {good}\n"), 0o600).is_ok(), "the same line twice");
         assert!(Tokens::load(folder.path()).is_err() && Tokens::load(Path::new("/none")).is_err());
     }
 }
