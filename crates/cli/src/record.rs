@@ -15,10 +15,11 @@ use layby_daemon::client::ControlClient;
 use layby_daemon::config::{Name, Time};
 use layby_daemon::control::{Recorded, RecordingAnswer, RecordingStart, Request};
 use layby_daemon::error::Report;
-use layby_trace::{NewTrace, Record, Unit, Writer};
+use layby_trace::{Format, NewTrace, Record, TraceError, Unit, Writer};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -106,6 +107,10 @@ struct Recording {
     taken_last: Instant,
     /// Why the node hands over no more, and for how long it had handed over nothing then.
     lost: Option<(Report, Duration)>,
+    /// Whether the format can be read without its end.
+    is_readable_in_part: bool,
+    /// Where the unfinished trace stays.
+    kept: Option<PathBuf>,
 }
 
 /// A trace that was recorded, with `--json`.
@@ -136,8 +141,8 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
     let target = &arguments.target;
     let format = target_format(target)?;
     check_absent(target)?;
-    let failed = |cause| unwritten(target, &cause);
     let trace = Box::new(create_target(target, format, Unit::Bytes)?);
+    let is_readable_in_part = format != Format::Parquet;
     let mut recording = Recording {
         trace,
         records: Vec::new(),
@@ -145,10 +150,12 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
         dropped: 0,
         taken_last: Instant::now(),
         lost: None,
+        is_readable_in_part,
+        kept: None,
     };
     let about = runtime(1)?.block_on(follow(arguments, &mut recording, output))?;
-    let Recording { trace, counts, dropped, lost, .. } = recording;
-    let written = trace.finish().map_err(failed)?;
+    let Recording { trace, counts, dropped, lost, kept, .. } = recording;
+    let written = trace.finish().map_err(|cause| cut_short(target, &cause, kept.as_deref()))?;
     let volumes = counts.iter().map(|(number, count)| RecordedVolume {
         number: *number,
         name: about.volumes.iter().find(|volume| volume.number == *number).map(|v| v.name.clone()),
@@ -266,20 +273,40 @@ impl Recording {
             };
             self.taken_last = Instant::now();
             let is_ended = taken.is_ended;
-            self.write(taken).map_err(|cause| unwritten(target, &cause))?;
+            self.write(taken).map_err(|cause| cut_short(target, &cause, self.kept.as_deref()))?;
             if is_ended {
                 return Ok(());
             }
         }
     }
 
-    fn write(&mut self, taken: Recorded) -> Result<(), layby_trace::TraceError> {
+    fn write(&mut self, taken: Recorded) -> Result<(), TraceError> {
         self.dropped = taken.dropped;
         self.records.clear();
         for Request { at, volume, operation, offset, length } in taken.requests {
             self.records.push(Record { at, volume, operation, offset, length });
             *self.counts.entry(volume.0).or_default() += 1;
         }
+        if self.is_readable_in_part && self.kept.is_none() && !self.records.is_empty() {
+            self.kept = Some(self.trace.keep_unfinished().to_path_buf());
+        }
         self.trace.write(&self.records)
+    }
+}
+
+/// A recording that cannot be written on. It cannot be made again, so what is there of it is kept.
+fn cut_short(target: &TargetArguments, cause: &TraceError, kept: Option<&Path>) -> Report {
+    let report = unwritten(target, cause);
+    match (cause, kept) {
+        (TraceError::Taken { .. }, _) => report,
+        (_, Some(kept)) => report
+            .state(format!(
+                "what was recorded until then is in `{}`, but for its last part",
+                kept.display()
+            ))
+            .hint("`layby trace convert --lenient` reads it; have more room for the next one"),
+        (_, None) => report
+            .state("what was recorded is lost")
+            .hint("have room for the recording, or record as csv: what is written of that is kept"),
     }
 }

@@ -109,6 +109,15 @@ fn partial(path: &Path) -> io::Result<NamedTempFile> {
         .tempfile_in(folder_of(path))
 }
 
+impl NewTrace {
+    /// Leaves the unfinished file where it is should the trace never be finished, and says where:
+    /// for what cannot be written again, as a recording. Parquet cannot be read without its end.
+    pub fn keep_unfinished(&mut self) -> &Path {
+        self.partial.disable_cleanup(true);
+        &self.partial
+    }
+}
+
 impl Writer for NewTrace {
     fn write(&mut self, records: &[Record]) -> Result<(), TraceError> {
         self.writer.write(records)
@@ -158,11 +167,15 @@ impl<W: Write> Write for Finished<W> {
 /// Whether `format` can be written with offsets of `unit`.
 fn can_hold(format: Format, unit: Unit) -> Result<(), TraceError> {
     let what = match (format, unit) {
-        (Format::Csv | Format::CsvObjects | Format::Parquet | Format::OracleGeneral, _)
+        (Format::Csv | Format::Parquet | Format::OracleGeneral, _)
+        | (Format::CsvObjects, Unit::Objects)
         | (Format::FioV2 | Format::FioV3, Unit::Bytes) => return Ok(()),
         (Format::FioV2 | Format::FioV3, Unit::Objects) => {
             "the trace names objects, which fio has none of; write csv, parquet or oracle-general"
                 .to_owned()
+        }
+        (Format::CsvObjects, Unit::Bytes) => {
+            "the trace has offsets in bytes, and csv-objects names objects; write csv".to_owned()
         }
         (other, _) => format!(
             "{other} is read, not written; write csv, parquet, fio-v2, fio-v3 or oracle-general"

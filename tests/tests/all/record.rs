@@ -4,7 +4,7 @@
 //! an event too: a signal, or the word of another process. Cost: well below a second each.
 
 use layby_tests::{
-    Connection, HttpRequest, Node, Refusal, Request, binary, layby, must, small_levels,
+    Connection, HttpRequest, Node, Refusal, Request, SmallDisk, binary, layby, must, small_levels,
 };
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -293,4 +293,34 @@ fn mistakes_are_explained() {
     assert_eq!(free.ended().1.code, Some(0), "the place is free again");
     assert!(layby(&["status", "--dir", &dir]).success);
     node.stop();
+}
+
+/// Goal: a recording whose file system fills up is kept as far as it got, and the error says where.
+/// Method: a small file system; a client that reads until the recorder ends; the file that is left.
+#[test]
+fn a_recording_that_finds_no_room_is_kept() {
+    let (_work, node, path) = node();
+    let folder = path.join("small");
+    std::fs::create_dir(&folder).expect("the test's own folder");
+    let Some(disk) = SmallDisk::new(&folder, "256k") else { return };
+    let out = disk.path().join("a.csv");
+    let mut recorder = Recorder::start(program(), &path, &out.to_string_lossy(), &[]);
+    let mut connection = Connection::open(&node.socket(), "a").expect("the node serves");
+    let read = Request::Read { offset: 0, length: BLOCK };
+    while recorder.0.try_wait().expect("our own child").is_none() {
+        connection.call(&read).expect("the node serves").expect("a read");
+    }
+    let (_, refusal) = recorder.ended();
+    let said = &refusal.stderr;
+    assert!(
+        refusal.code == Some(8) && said.contains("what was recorded until then is in"),
+        "{said}"
+    );
+    let kept = std::fs::read_dir(disk.path()).expect("the disk's folder");
+    let kept: Vec<_> = kept.map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let copy = path.join("copy.csv").to_string_lossy().into_owned();
+    let kept = kept[0].to_string_lossy().into_owned();
+    let read = layby(&["trace", "convert", &kept, &copy, "--format", "csv", "--lenient"]);
+    assert!(read.success && read.stdout.contains("requests"), "{}", read.stderr);
 }

@@ -190,9 +190,8 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     // Whether the report can be written is found out before minutes are spent, not after.
     let begin = |path| NewFile::begin(path, "the report", arguments.overwrite);
     let report = arguments.out.as_deref().map(begin).transpose()?;
-    let mut progress = progress::Progress::new(experiment.name(), output.is_terminal());
-    let document = experiment.run(&options, &mut |step| progress.tell(step, output));
-    progress.end();
+    let progress = progress::Progress::new(experiment.name(), output.is_terminal());
+    let document = progress.show(output, |tell| experiment.run(&options, &mut |step| tell(step)));
     let shown = match (arguments.json, arguments.csv) {
         (true, _) => answer::json(&document, output),
         (_, true) => answer::csv(&document, output),

@@ -137,13 +137,15 @@ impl Request {
         let mut rng = Rng::new(seed ^ 0x11_4b5);
         let interval = trace.length.0 / trace.samples.len() as u64;
         let longest = WITHIN[WITHIN.len() - 1] as usize;
+        // It looks at each sample: once, or a long trace takes time by its square.
+        let mean = trace.mean();
         let mut requests = Vec::new();
         let mut at = WARM;
         while at + longest < trace.samples.len() {
             let within = WITHIN[rng.below(WITHIN.len() as u64) as usize];
             let span = Nanos(within * interval);
             let percent = SIZE_PERCENT.0 + rng.below(SIZE_PERCENT.1 - SIZE_PERCENT.0);
-            let bytes = (trace.mean() * span.as_secs_f64() * percent as f64 / 100.0) as u64;
+            let bytes = (mean * span.as_secs_f64() * percent as f64 / 100.0) as u64;
             let now = trace.samples[at].at;
             let is_feasible = link.bytes_between(now, now.saturating_add(span)) >= bytes;
             requests.push(Request { interval: at, bytes, within, span, is_feasible });
