@@ -17,7 +17,7 @@ use crate::cloud::{
 use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
-use crate::homes::Homes;
+use crate::homes::{Homes, IN_MEMORY};
 use crate::plan::part_bytes;
 use crate::reached::LevelsReached;
 use crate::recovery::memory_line;
@@ -441,6 +441,9 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
             Some(Uncounted::Lost(what)) => (None, Some(what)),
             None => (None, None),
         };
+        let path_of = || homes.file(record).filter(|_| !is_in_store && gone.is_none());
+        let is_in_memory = problem.is_none() && path_of().is_some_and(|p| lies_in_memory(&p));
+        let note = note.or_else(|| is_in_memory.then(|| format!("it {IN_MEMORY}")));
         let problem = problem.or(lost);
         let (volume, deleted) = (name.clone(), gone.is_some());
         BackingFinding {

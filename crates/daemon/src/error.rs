@@ -81,6 +81,7 @@ impl From<&std::io::Error> for ReportKind {
         use std::io::ErrorKind as Io;
         match error.kind() {
             _ if crate::disk_file::is_no_disk(error) => ReportKind::Invalid,
+            _ if crate::disk_file::is_no_device(error) => ReportKind::NotFound,
             Io::PermissionDenied | Io::ReadOnlyFilesystem => ReportKind::Denied,
             Io::AddrInUse => ReportKind::InUse,
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ReportKind::Full,

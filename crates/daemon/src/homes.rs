@@ -17,17 +17,19 @@ use crate::control::View;
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::names::Names;
-use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
+use layby_cloud::{Watch, look_at};
 use layby_engine::backing::{PartPlan, SharedLoss};
 use layby_engine::control::{BackingPlan, OpenRemote};
+use layby_engine::io::lies_in_memory;
 use layby_types::Stripes;
 use removing::discard_file;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A volume that another node, or another copy of this one, has by now, so that its objects are not
 /// this one's to remove.
@@ -199,13 +201,20 @@ pub struct Homes {
     remote: Option<Arc<dyn RemoteHomes>>,
     names: Names,
     lock: Weak<OwnedFd>,
+    /// Numbers of the volumes whose file lies in a memory file system.
+    in_memory: Arc<Mutex<BTreeSet<u32>>>,
 }
+
+/// What is said of a volume whose file lies in a memory file system.
+pub(crate) const IN_MEMORY: &str =
+    "lies in a memory file system (tmpfs): its blocks are lost when the machine stops";
 
 impl Homes {
     /// Those of the node in `dir`, where some may have an owner.
     #[must_use]
     pub fn new(dir: &Path, remote: Option<Arc<dyn RemoteHomes>>) -> Homes {
-        Homes { dir: dir.to_owned(), remote, names: Names::default(), lock: Weak::new() }
+        let (names, in_memory) = (Names::default(), Arc::default());
+        Homes { dir: dir.to_owned(), remote, names, lock: Weak::new(), in_memory }
     }
 
     /// The same, written to under the lock of the node's directory for as long as that is held.
@@ -271,6 +280,7 @@ impl Homes {
                 if create {
                     self.make(name, record)?;
                 }
+                self.note_memory(record);
                 Ok(BackingPlan::File { path: self.path(record), create })
             }
         }
@@ -291,12 +301,29 @@ impl Homes {
         if record.phase == VolumePhase::Creating {
             self.make(name, record)?;
         }
+        self.note_memory(record);
         let loss = SharedLoss::default();
         let part = |index| BackingPlan::Part {
             path: path.clone(),
             part: PartPlan { stripes, index, length, loss: loss.clone() },
         };
         Ok((0..stripes.parts()).map(part).collect())
+    }
+
+    /// Notes whether a volume's file lies in a memory file system; of one that hangs it is not
+    /// known.
+    fn note_memory(&self, record: &VolumeRecord) {
+        let path = self.path(record);
+        let looked_at = path.clone();
+        if look_at(&path, move || lies_in_memory(&looked_at)).is_ok_and(|is_so| is_so) {
+            self.in_memory.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id);
+        }
+    }
+
+    /// Whether a volume's file was found in a memory file system when a shard was to open it.
+    #[must_use]
+    pub fn is_in_memory(&self, record: &VolumeRecord) -> bool {
+        self.in_memory.lock().unwrap_or_else(PoisonError::into_inner).contains(&record.id)
     }
 
     /// See [`RemoteHomes::watch`]; none for files and devices.

@@ -338,6 +338,9 @@ enum Room {
 fn reserve(path: &Path, length: u64) -> std::io::Result<Room> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
+    if !path.exists() {
+        disk_file::check_new(path)?;
+    }
     std::fs::create_dir_all(parent)?;
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
@@ -409,6 +412,7 @@ fn refused(level: &LevelConfig, path: &Path, cause: &std::io::Error) -> Report {
         }
         ReportKind::Full => "make room on that disk, or configure a smaller level",
         ReportKind::Denied => "let the node's user read and write the file and its directory",
+        ReportKind::NotFound => disk_file::HINT_NO_DEVICE,
         _ => "configure another path for the level",
     };
     Report::from_io(error, cause).state("nothing was started; volumes are untouched").hint(hint)

@@ -7,6 +7,7 @@ use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::Name;
 use crate::control::{Absence, View};
 use crate::error::Report;
+use crate::homes::{Homes, IN_MEMORY};
 use crate::shards::{HOME_DENIED, open_kind};
 use layby_engine::control::{HomeRefusal, LostRange, StartReport};
 use layby_types::{ErrorKind, VolumeId};
@@ -14,6 +15,9 @@ use std::collections::BTreeMap;
 
 /// What to do where another process has had the file or device open at a start.
 const IN_USE_HINT: &str = "stop the other program that uses it, and start the node again";
+
+/// Volumes that a line names at most.
+const NAMES_MAX: usize = 8;
 
 /// Volumes whose file or device could not be opened, with the reason; said in the log, too.
 pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absence)> {
@@ -103,6 +107,21 @@ pub(crate) fn memory_line(level: &Name) -> String {
         "level `{level}` lies in a memory file system (tmpfs): what is acknowledged as durable \
          there survives a crash of the node, and is lost when the machine stops"
     )
+}
+
+/// Volumes whose file lies in memory, in a line; said in the log, too.
+pub(crate) fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
+    let volumes = view.catalog.volumes.iter();
+    let in_memory = volumes.filter(|(_, record)| homes.is_in_memory(record));
+    let names: Vec<String> = in_memory.map(|(name, _)| format!("volume `{name}`")).collect();
+    let more = match names.len().saturating_sub(NAMES_MAX) {
+        0 => String::new(),
+        more => format!(", as {more} more do"),
+    };
+    let named = names[..names.len().min(NAMES_MAX)].join(", ");
+    let line = (!names.is_empty()).then(|| format!("{named} {IN_MEMORY}{more}"));
+    line.iter().for_each(|line| tracing::warn!("{line}"));
+    line
 }
 
 /// How much was recovered, and in which time.

@@ -53,6 +53,7 @@ mod machine;
 mod memory_level;
 mod metrics;
 mod missing;
+mod missing_devices;
 mod new_files;
 mod no_disks;
 mod nvm_device;

@@ -1,4 +1,4 @@
-//! Levels whose file lies in a memory file system.
+//! Levels and volumes whose file lies in a memory file system.
 //!
 //! How: a node's directory in `/dev/shm`, and one on a disk.
 //! Not for: what the engine makes of such a file, see its own tests.
@@ -6,9 +6,10 @@
 use layby_tests::{Node, layby, small_levels};
 use tempfile::TempDir;
 
-/// Goal: a level in a memory file system is not said to be durable: the start's lines, the log, the
-/// status and a check say what becomes of it, and a check stays sound; of levels on a disk nothing
-/// is said. Method: a node in `/dev/shm` and one beside the test's program.
+/// Goal: a level in a memory file system is not said to be durable, nor a volume whose file is in
+/// one: the start's lines, the log, the status, a check and the answer to a creation say what
+/// becomes of it, and a check stays sound; of those on a disk nothing is said. Method: a node in
+/// `/dev/shm` and one beside the test's program.
 #[test]
 fn a_level_in_memory_is_named() {
     let beside = std::env::current_exe().expect("a program");
@@ -22,6 +23,9 @@ fn a_level_in_memory_is_named() {
         let status = node.layby(&["status"]);
         let json: serde_json::Value =
             serde_json::from_str(&node.layby(&["status", "--json"])).expect("JSON");
+        let made = node.layby(&["volume", "create", "made", "--size", "1MiB"]);
+        let note = "note: it lies in a memory file system";
+        assert_eq!(made.contains(note), is_in_memory, "{made}");
         node.stop();
         let checked = layby(&["check", "--dir", &dir.to_string_lossy()]);
         assert!(checked.success, "{checked:?}");
@@ -31,6 +35,14 @@ fn a_level_in_memory_is_named() {
                 assert_eq!(text.contains(&line), is_in_memory, "{text}");
             }
         }
+        for text in [&said, &log, &status] {
+            let line = "volume `vol0` lies in a memory file system";
+            assert_eq!(text.contains(line), is_in_memory, "{text}");
+        }
+        let line = "volume `vol0`: it lies in a memory file system";
+        assert_eq!(checked.stdout.contains(line), is_in_memory, "{}", checked.stdout);
+        let volume = &json["volumes"][0]["is_in_memory"];
+        assert_eq!(volume.as_bool().unwrap_or_default(), is_in_memory, "{json}");
         for level in json["levels"].as_array().expect("a list") {
             let expected = is_in_memory && level["name"] != "dram";
             assert_eq!(level["is_in_memory"], expected, "{level}");

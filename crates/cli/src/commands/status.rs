@@ -65,6 +65,7 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
         ),
     ];
     lines.extend(level_lines(status));
+    lines.extend(memory_lines(status));
     for volume in &status.volumes {
         let why = volume.not_served.iter();
         lines.extend(why.map(|why| format!("volume `{}` is not served: {why}", volume.name)));
@@ -115,6 +116,17 @@ fn level_lines(status: &StatusAnswer) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Which volumes lie where a stop of the machine takes them.
+fn memory_lines(status: &StatusAnswer) -> impl Iterator<Item = String> {
+    let in_memory = status.volumes.iter().filter(|volume| volume.is_in_memory);
+    in_memory.map(|volume| {
+        format!(
+            "volume `{}` lies in a memory file system: its blocks are lost when the machine stops",
+            volume.name
+        )
+    })
 }
 
 /// Which volumes cannot write back, and why.

@@ -19,6 +19,7 @@ use crate::config::{
 use crate::config::{CloneSource, DiscardChoice, DiscardWait};
 use crate::control::{Control, Pace, View};
 use crate::error::Report;
+use crate::homes::IN_MEMORY;
 use crate::metrics::durability;
 use hdrhistogram::Histogram;
 use layby_cache::Watermarks;
@@ -172,6 +173,10 @@ pub struct VolumeAnswer {
     /// The configuration has a table of it. Left out where it has none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_configured: bool,
+    /// Its file lies in a memory file system: its blocks are lost when the machine stops. Left out
+    /// where it does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_in_memory: bool,
     /// What to know of where it lies, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -533,6 +538,7 @@ impl Reading {
             clone_of: record.clone_of.clone(),
             not_served: self.view.absence(name).map(|absence| absence.why.cause.clone()),
             is_configured: self.control.facts().config.volumes.contains_key(name),
+            is_in_memory: self.control.facts().homes.is_in_memory(record),
             notes: self.notes(record),
             traffic: self.traffic(|id| id == record.id),
         }
@@ -550,7 +556,8 @@ impl Reading {
 
     fn notes(&self, record: &VolumeRecord) -> Vec<String> {
         if !is_store(&record.path) {
-            return Vec::new();
+            let is_in_memory = self.control.facts().homes.is_in_memory(record);
+            return is_in_memory.then(|| format!("it {IN_MEMORY}")).into_iter().collect();
         }
         let bases = self.control.facts().homes.watch(record).and_then(|watch| watch.said());
         let bases = bases.map(|said| said.bases).unwrap_or_default();

@@ -13,7 +13,7 @@ use super::{Control, View, VolumeCreate};
 use crate::catalog::DeletedRecord;
 use crate::cloud::is_store;
 use crate::config::{FileIdentity, Name, Size, VolumeConfig};
-use crate::disk_file;
+use crate::disk_file::{self, HINT_NO_DEVICE, is_no_device};
 use crate::error::{Report, ReportKind};
 use crate::threads;
 use layby_cloud::{NoAnswer, look_at};
@@ -175,7 +175,10 @@ fn existing(path: &Path, error: &str) -> Result<Option<Existing>, Report> {
     found.map_err(|cause| {
         Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
             .state("nothing was changed")
-            .hint("name a file or a block device that this user may open, or none")
+            .hint(match is_no_device(&cause) {
+                true => HINT_NO_DEVICE,
+                false => "name a file or a block device that this user may open, or none",
+            })
     })
 }
 
@@ -187,7 +190,10 @@ fn no_thread(no_answer: NoAnswer) -> Report {
 fn found(path: &Path) -> std::io::Result<Option<Existing>> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+            disk_file::check_new(path)?;
+            return Ok(None);
+        }
         Err(cause) => return Err(cause),
     };
     let length = disk_file::open_to_read(path)?.seek(SeekFrom::End(0))?;

@@ -11,7 +11,7 @@ use super::Homes;
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::control::volumes::VOLUMES_DIR_NAME;
-use crate::disk_file;
+use crate::disk_file::{self, HINT_NO_DEVICE, is_no_device};
 use crate::error::{Report, ReportKind};
 use crate::shards::{HOME_IN_USE, open_kind};
 use layby_engine::io::{OpenError, OpenMode, open_disk};
@@ -38,7 +38,13 @@ impl Homes {
             }
             // What else is wrong with it is seen when it is opened.
             Ok(_) => return Ok(()),
-            Err(_) => make_file(&path, record.length),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+                make_file(&path, record.length)
+            }
+            Err(cause) => {
+                let place = path.display();
+                Err((kind_of(&cause), format!("cannot look at `{place}`: {cause}")))
+            }
         };
         made.map_err(|(kind, cause)| {
             Report::new(kind, format!("cannot make the home of volume `{name}`"))
@@ -48,6 +54,7 @@ impl Homes {
                     ReportKind::Full => "make room on that disk, or give the volume a smaller size",
                     ReportKind::InUse => HOME_IN_USE,
                     ReportKind::Denied => "let the node's user write to the file's directory",
+                    ReportKind::NotFound => HINT_NO_DEVICE,
                     _ => "give the volume another path, or make the directory it names",
                 })
         })
@@ -152,7 +159,7 @@ fn is_blank(path: &Path) -> bool {
 
 fn kind_of(cause: &std::io::Error) -> ReportKind {
     match cause.kind() {
-        std::io::ErrorKind::NotFound => ReportKind::Corrupt,
+        std::io::ErrorKind::NotFound if !is_no_device(cause) => ReportKind::Corrupt,
         _ => cause.into(),
     }
 }
@@ -167,8 +174,10 @@ fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
     longer.map_err(|cause| (kind_of(&cause), format!("cannot lengthen `{place}`: {cause}")))
 }
 
-/// Makes a file of a length, unless there is one.
+/// Makes a file of a length, unless there is one; none in the place of a device.
 fn make_file(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
+    disk_file::check_new(path)
+        .map_err(|cause| (kind_of(&cause), format!("`{}`: {cause}", path.display())))?;
     let mode = OpenMode { create_length: Some(length), ..OpenMode::default() };
     open_disk(path, mode).map(drop).map_err(|error| refused(&error))
 }
