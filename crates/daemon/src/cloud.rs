@@ -17,6 +17,7 @@ mod keys;
 mod observe;
 mod openings;
 mod removal;
+mod spellings;
 mod takeover;
 mod unstored;
 
@@ -45,33 +46,14 @@ use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Waker};
 use layby_types::{ClassId, ErrorKind, VolumeId, format_bytes};
 pub(crate) use openings::{find_older, older_copy};
+pub(crate) use spellings::{has_known_scheme, no_store};
+pub use spellings::{is_misspelled, is_store};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) use takeover::take_back;
 pub(crate) use unstored::{Uncounted, unstored};
-
-/// Whether a volume's path names an object store rather than a file: it looks like a URL. One that
-/// names no store that there is gets refused where it is opened.
-#[must_use]
-pub fn is_store(path: &Path) -> bool {
-    let text = path.as_os_str().to_string_lossy();
-    text.split_once(":/").is_some_and(|(scheme, _)| {
-        let mut characters = scheme.chars();
-        characters.next().is_some_and(|first| first.is_ascii_alphabetic())
-            && characters.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
-    })
-}
-
-/// Schemes of stores that there are clients for.
-const SCHEMES: [&str; 4] = ["s3", "az", "gs", "file"];
-
-/// Whether a path that [`is_store`] has a scheme that some client knows.
-pub(crate) fn has_known_scheme(path: &Path) -> bool {
-    let text = path.as_os_str().to_string_lossy();
-    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
-}
 
 /// What reading all that a store has of a volume came to.
 pub(crate) struct StoreFinding {
@@ -765,17 +747,6 @@ impl RemoteHomes for CloudHomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: what looks like a store's URL is never taken for a file's name. Method: paths by hand.
-    #[test]
-    fn what_looks_like_a_url_is_no_file() {
-        for url in ["s3://b/x", "file:///x", "http://b/x", "s3:/b/x", "S3://b", "a+b://c"] {
-            assert!(is_store(Path::new(url)), "{url}");
-        }
-        for file in ["/a/b", "maps", "./s3://b", "/tmp/http:/b/x", "a b:/c", ":/x", "1:2", "a:b"] {
-            assert!(!is_store(Path::new(file)), "{file}");
-        }
-    }
 
     /// Goal: a new volume's place may have others below it, and no segments of its own. Method: a
     /// folder with a volume at a place below, then with a segment without a superblock.

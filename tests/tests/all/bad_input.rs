@@ -637,3 +637,29 @@ fn a_file_is_no_directory() {
     }
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "kept");
 }
+
+/// Goal: a path that begins as a store's URL does and is none is refused, by the configuration and
+/// by a command, with the way to write it, and makes no file; the same name is a file where it is
+/// written as a path. Method: `s3:bucket` and its like beside a node's folder.
+#[test]
+fn what_is_almost_a_store_is_no_file() {
+    let (work, dir) = temporary();
+    let levels = small_levels().config.expect("it has one");
+    let volume = |path: &str| format!("{levels}\n[volume.v]\nsize = \"1MiB\"\npath = \"{path}\"\n");
+    let node = Node::start(&work.path().join("other"), &small_levels());
+    let other = work.path().join("other").display().to_string();
+    for path in ["s3:bucket", "file:bucket", "az:x", "gs:b", "https:x"] {
+        let expected = [path, "names no store", "s3://BUCKET/PREFIX", &format!("./{path}")];
+        match Node::try_start(&dir, &Options::config(volume(path))) {
+            Ok(node) => panic!("`{path}` is served: {}", node.said()),
+            Err(refusal) => refusal.assert_explains(&expected),
+        }
+        assert!(!dir.join(path).exists(), "`{path}` was made");
+        let create = ["volume", "create", "x", "--size", "1MiB", "--path", path, "--dir", &other];
+        layby(&create).assert_explains(&expected);
+    }
+    node.stop();
+    let node = Node::start(&dir, &Options::config(volume("./s3:bucket")));
+    assert!(dir.join("s3:bucket").is_file(), "it was written as a file");
+    node.stop();
+}

@@ -12,7 +12,7 @@ use crate::output::{Failure, Output, bytes, micros, percent, table};
 use layby_daemon::api::{
     CloudAnswer, DiscardAnswer, EncodingAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer,
 };
-use layby_daemon::cloud::is_store;
+use layby_daemon::cloud::{is_misspelled, is_store};
 use layby_daemon::config::{Amount, CompressionChoice, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{UndeleteRequest, VolumeCreate, VolumePatch};
 use layby_daemon::error::{Report, ReportKind};
@@ -66,8 +66,10 @@ pub(super) fn said(
 }
 
 /// The node has another working directory than the person who typed the path; a store has none.
+/// What is almost a store's URL is the node's to refuse.
 fn whole(path: PathBuf) -> std::io::Result<PathBuf> {
-    if is_store(&path) { Ok(path) } else { std::path::absolute(path) }
+    let is_kept = is_store(&path) || is_misspelled(&path);
+    if is_kept { Ok(path) } else { std::path::absolute(path) }
 }
 
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {

@@ -555,10 +555,9 @@ pub(crate) fn volume(
             .is_some_and(|folder| !folder.starts_with('/'))
     };
     let is_no_store = |path: &&Path| !crate::cloud::has_known_scheme(path) || is_relative(path);
-    if let Some(path) = store.filter(is_no_store) {
-        let cause = format!("`{}` names no store that there is a client for", path.display());
-        let hint = "write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX or \
-                    file:///FOLDER";
+    let misspelled = volume.path.as_deref().filter(|path| crate::cloud::is_misspelled(path));
+    if let Some(path) = store.filter(is_no_store).or(misspelled) {
+        let (cause, hint) = crate::cloud::no_store(path);
         return Err(Problem::new(place(), "path", cause, hint));
     }
     let is_in_store = store.is_some();

@@ -474,9 +474,12 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
     VolumeConfig {
         size: table.size,
         class: table.class.unwrap_or_else(|| built_in("normal")),
-        path: table.path.map(|path| match crate::cloud::is_store(&path) {
-            true => path,
-            false => whole(&dir.join(path)),
+        path: table.path.map(|path| {
+            // What is almost a store's URL is refused by its words.
+            match crate::cloud::is_store(&path) || crate::cloud::is_misspelled(&path) {
+                true => path,
+                false => whole(&dir.join(path)),
+            }
         }),
         read_only: table.read_only,
         allow: table.allow,
