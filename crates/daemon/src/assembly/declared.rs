@@ -15,6 +15,7 @@ use crate::config::{
     VolumeConfig, built_in,
 };
 use crate::control::View;
+use crate::control::placement::KnownPlaces;
 use crate::control::volumes::{VOLUMES_DIR_NAME, add_to_view};
 use crate::disk_file::is_absent;
 use crate::error::Report;
@@ -36,10 +37,11 @@ pub(super) fn declare_volumes(
     notes: &mut Vec<String>,
 ) -> Result<BTreeMap<Name, VolumeRecord>, Report> {
     let begun = take_unmade(config, view, homes, is_new, notes);
+    let mut places = KnownPlaces::new(&config.dir);
     if is_new && config.volumes.is_empty() && view.catalog.volumes.is_empty() {
         let (name, error) = (built_in(VOLUME_NAME_DEFAULT), "cannot create the first volume");
         let is_begun = has_file(&begun, &name);
-        add_to_view(view, &config.dir, &name, (&first_volume(), is_begun), error)?;
+        add_to_view(view, &mut places, &name, (&first_volume(), is_begun), error)?;
     }
     view.catalog.unwanted.retain(|name, table| config.volumes.get(name) == Some(table));
     for (name, declared) in &config.volumes {
@@ -57,7 +59,7 @@ pub(super) fn declare_volumes(
             let error = format!("cannot create volume `{name}` of the configuration");
             let is_begun = has_file(&begun, name);
             restore_class(config, view, &declared.class, notes);
-            add_to_view(view, &config.dir, name, (declared, is_begun), &error)?;
+            add_to_view(view, &mut places, name, (declared, is_begun), &error)?;
             configure(view, name, declared);
         }
     }
@@ -339,6 +341,23 @@ mod tests {
                 assert_eq!(files.count(), 1, "what the first start made of others is gone");
             }
         }
+    }
+
+    /// Goal: what a start looks at grows with the volumes that it makes, not with their square.
+    /// Method: looks in the node's folder are counted for 8 volumes and for 32.
+    #[test]
+    fn many_volumes_are_looked_at_once() {
+        let looks = |count: usize| {
+            let dir = TempDir::new().expect("a temporary directory");
+            let tables = (0..count).map(|n| format!("[volume.v{n}]\nsize = \"1MiB\"\n"));
+            let watched = crate::config::hanging::watch(dir.path());
+            let made = prepared(&dir, &tables.collect::<String>(), None).expect("a good node");
+            assert_eq!(made.view.catalog.volumes.len(), count);
+            watched.looks()
+        };
+        let (few, many) = (looks(8), looks(32));
+        let per_volume = (many - few) / 24;
+        assert!((1..=2).contains(&per_volume), "{few} looks for 8 volumes, {many} for 32");
     }
 
     /// Goal: a volume of an existing node that was never made follows its table, whatever its home.

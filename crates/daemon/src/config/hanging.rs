@@ -45,8 +45,42 @@ pub(crate) fn hang(folder: &Path) -> Hanging {
     Hanging(folder.to_owned())
 }
 
+/// Folders whose looks are counted, and how many there were.
+static WATCHED: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+
+/// A folder whose looks are counted until this is dropped.
+pub(crate) struct Watched(PathBuf);
+
+impl Watched {
+    /// How many looks there were at it, and at what is in it.
+    pub(crate) fn looks(&self) -> usize {
+        watched().get(&self.0).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        watched().remove(&self.0);
+    }
+}
+
+fn watched() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has looks at a folder, and at all in it, be counted.
+pub(crate) fn watch(folder: &Path) -> Watched {
+    watched().insert(folder.to_owned(), 0);
+    Watched(folder.to_owned())
+}
+
 /// Waits while a path is in a folder that hangs, or leads there by links.
 pub(super) fn pass(path: &Path) {
+    let mut watched = watched();
+    if let Some((_, looks)) = watched.iter_mut().find(|(folder, _)| path.starts_with(folder)) {
+        *looks += 1;
+    }
+    drop(watched);
     let target = path.canonicalize();
     let leads = |folder: &Path| {
         path.starts_with(folder) || target.as_ref().is_ok_and(|target| target.starts_with(folder))

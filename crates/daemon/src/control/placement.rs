@@ -4,8 +4,9 @@
 //! there already gives the length where none was said.
 //! Invariant: no two volumes, and no volume and level, share a place; what a deleted volume left is
 //! never taken unasked.
-//! Cost: a look at the file system for each level and volume; one that hangs has a time limit, and
-//! is known by its words then. Not for: making files; see `homes`.
+//! Cost: a look at the file system for each level and volume, once for all volumes that a start
+//! makes; one that hangs has a time limit, and is known by its words then. Not for: making files;
+//! see `homes`.
 
 use super::blocking::broke_off;
 use super::volumes::{VOLUMES_DIR_NAME, add_to_view};
@@ -18,6 +19,8 @@ use crate::error::{Report, ReportKind};
 use crate::threads;
 use layby_cloud::{NoAnswer, look_at};
 use layby_types::format_bytes;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -43,9 +46,39 @@ impl Control {
         let (dir, name) = (self.facts.dir.clone(), name.clone());
         let (config, error) = (config.clone(), error.to_owned());
         let adding = tokio::task::spawn_blocking(move || {
-            add_to_view(&mut view, &dir, &name, (&config, false), &error).map(|()| view)
+            let mut places = KnownPlaces::new(&dir);
+            add_to_view(&mut view, &mut places, &name, (&config, false), &error).map(|()| view)
         });
         adding.await.unwrap_or_else(|ended| Err(broke_off(ended)))
+    }
+}
+
+/// What the places of levels and volumes are, looked at once. For the length of one change, during
+/// which no file is made: what was not there yet is still not there.
+pub(crate) struct KnownPlaces<'a> {
+    dir: &'a Path,
+    known: BTreeMap<PathBuf, FileIdentity>,
+}
+
+impl<'a> KnownPlaces<'a> {
+    /// None yet, of the node in `dir`.
+    pub(crate) fn new(dir: &'a Path) -> KnownPlaces<'a> {
+        KnownPlaces { dir, known: BTreeMap::new() }
+    }
+
+    /// What a place is. A URL is whole by itself; a path is one of the node's directory.
+    ///
+    /// # Errors
+    /// [`NoAnswer::NoThread`] where it is not known.
+    fn identity(&mut self, path: &Path) -> Result<&FileIdentity, NoAnswer> {
+        let whole = if is_store(path) { path.to_owned() } else { self.dir.join(path) };
+        match self.known.entry(whole) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let found = FileIdentity::or_named(new.key())?;
+                Ok(new.insert(found))
+            }
+        }
     }
 }
 
@@ -53,7 +86,7 @@ impl Control {
 /// has begun to make the volume, so that the file of its name is its own.
 pub(super) fn place(
     view: &View,
-    dir: &Path,
+    places: &mut KnownPlaces<'_>,
     name: &Name,
     (config, is_begun): (&VolumeConfig, bool),
     error: &str,
@@ -61,9 +94,9 @@ pub(super) fn place(
     let refused = |kind, cause: String, hint: &str| {
         Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
     };
-    let path = wanted(dir, name, config);
+    let path = wanted(places.dir, name, config);
     if is_store(&path) {
-        return place_in_store(view, dir, &path, config.size, error);
+        return place_in_store(view, places, &path, config.size, error);
     }
     let existing = existing(&path, error)?;
     if config.path.is_none() && existing.is_some() && !is_begun {
@@ -75,7 +108,7 @@ pub(super) fn place(
             format!("adopt the file with `--path {path}`, move it away, or choose another name");
         return Err(refused(ReportKind::InUse, cause, &hint));
     }
-    if let Some(other) = user_of(view, dir, &path).map_err(no_thread)? {
+    if let Some(other) = user_of(view, places, &path).map_err(no_thread)? {
         let cause = format!("`{}` is used by {other}", path.display());
         return Err(refused(ReportKind::InUse, cause, "give each volume a file of its own"));
     }
@@ -122,7 +155,7 @@ fn absolute(path: &Path) -> PathBuf {
 /// A store's URL stays as it is written, and only the operator knows the volume's length.
 fn place_in_store(
     view: &View,
-    dir: &Path,
+    places: &mut KnownPlaces<'_>,
     store: &Path,
     size: Option<Size>,
     error: &str,
@@ -130,11 +163,11 @@ fn place_in_store(
     let refused = |kind, cause: String, hint: &str| {
         Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
     };
-    if let Some(other) = user_of(view, dir, store).map_err(no_thread)? {
+    if let Some(other) = user_of(view, places, store).map_err(no_thread)? {
         let cause = format!("`{}` is used by {other}", store.display());
         return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
     }
-    if let Some(deleted) = deleted_at(view, dir, store).map_err(no_thread)? {
+    if let Some(deleted) = deleted_at(view, places, store).map_err(no_thread)? {
         let (store, name) = (store.display(), &deleted.name);
         let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
         return Err(refused(ReportKind::InUse, cause, &hint_deleted(view, deleted)));
@@ -203,17 +236,21 @@ fn found(path: &Path) -> std::io::Result<Option<Existing>> {
 /// Looks at all that a new volume's place is compared to, so that what hangs is known before the
 /// change of the node begins. May take [`layby_cloud::LOOK_TIME`] for each path that hangs.
 fn look_ahead(view: &View, dir: &Path, name: &Name, config: &VolumeConfig) {
-    let wanted = wanted(dir, name, config);
-    let _ = user_of(view, dir, &wanted);
-    let _ = deleted_at(view, dir, &wanted);
+    let (wanted, mut places) = (wanted(dir, name, config), KnownPlaces::new(dir));
+    let _ = user_of(view, &mut places, &wanted);
+    let _ = deleted_at(view, &mut places, &wanted);
 }
 
 /// Which level or volume lies on `path` already.
 ///
 /// # Errors
 /// [`NoAnswer::NoThread`] where it is not known.
-fn user_of(view: &View, dir: &Path, path: &Path) -> Result<Option<String>, NoAnswer> {
-    let wanted = FileIdentity::or_named(path)?;
+fn user_of(
+    view: &View,
+    places: &mut KnownPlaces<'_>,
+    path: &Path,
+) -> Result<Option<String>, NoAnswer> {
+    let wanted = places.identity(path)?.clone();
     let levels = view
         .layout
         .levels
@@ -222,7 +259,7 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Result<Option<String>, NoAns
     let volumes = view.catalog.volumes.iter();
     let volumes = volumes.map(|(name, record)| (format!("volume `{name}`"), record.path.clone()));
     for (user, used) in levels.chain(volumes) {
-        let used_as = identity(dir, &used)?;
+        let used_as = places.identity(&used)?;
         if used_as.is_same(&wanted) {
             let bytes = format!(", as `{}`: they have the same bytes", used.display());
             return Ok(Some(user + if used_as.is_below(&wanted) { &bytes } else { "" }));
@@ -237,22 +274,16 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Result<Option<String>, NoAns
 /// [`NoAnswer::NoThread`] where it is not known.
 fn deleted_at<'a>(
     view: &'a View,
-    dir: &Path,
+    places: &mut KnownPlaces<'_>,
     store: &Path,
 ) -> Result<Option<&'a DeletedRecord>, NoAnswer> {
-    let wanted = FileIdentity::or_named(store)?;
+    let wanted = places.identity(store)?.clone();
     for deleted in &view.catalog.deleted {
-        if identity(dir, &deleted.record.path)?.is_same(&wanted) {
+        if places.identity(&deleted.record.path)?.is_same(&wanted) {
             return Ok(Some(deleted));
         }
     }
     Ok(None)
-}
-
-/// A URL is whole by itself; a path is one of the node's directory.
-fn identity(dir: &Path, path: &Path) -> Result<FileIdentity, NoAnswer> {
-    let whole = if is_store(path) { path.to_owned() } else { dir.join(path) };
-    FileIdentity::or_named(&whole)
 }
 
 #[cfg(test)]

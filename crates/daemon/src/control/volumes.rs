@@ -8,7 +8,7 @@
 use super::blocking::broke_off;
 use super::creation::{MadeFile, check_clone_key};
 use super::intents::held_keeps;
-use super::placement::place;
+use super::placement::{KnownPlaces, place};
 use super::removal::{Removal, STORE_PATIENCE};
 use super::take::Missing;
 use super::turn::BREAK_OFF_EVERY;
@@ -27,7 +27,6 @@ use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
 use layby_types::{ErrorKind, Nanos, Stripes, VolumeId, format_bytes};
-use std::path::Path;
 use tokio::sync::MutexGuard;
 
 /// What became of a volume that was to be deleted.
@@ -624,7 +623,7 @@ pub(super) fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
 /// start has begun to make it.
 pub(crate) fn add_to_view(
     view: &mut View,
-    dir: &Path,
+    places: &mut KnownPlaces<'_>,
     name: &Name,
     (config, is_begun): (&VolumeConfig, bool),
     error: &str,
@@ -640,7 +639,7 @@ pub(crate) fn add_to_view(
             .state("nothing was changed")
             .hint("choose another name; `layby volume list` shows those taken"));
     }
-    let (path, length) = place(view, dir, name, (config, is_begun), error)?;
+    let (path, length) = place(view, places, name, (config, is_begun), error)?;
     checks::volume_size(Place::Volume(name.clone()), Size(length)).map_err(|p| problem(&p))?;
     let wide = wide_record(view, name, config, length).map_err(|p| problem(&p))?;
     let id = view.catalog.volume_ids_take(config.shards).ok_or_else(|| {
