@@ -6,7 +6,8 @@
 //! Not for: what a node makes of a catalog, which removes files of volumes that were deleted.
 
 use layby_daemon::catalog::{
-    Catalog, DeletedRecord, EncryptionRecord, LevelRecord, Live, NodeId, VolumePhase, VolumeRecord,
+    Catalog, DeletedRecord, DeviceIdentity, EncryptionRecord, LevelRecord, Live, NodeId,
+    VolumePhase, VolumeRecord,
 };
 use layby_daemon::config::{Config, Kind, Name, Overrides, Size};
 use layby_daemon::error::{Report, ReportKind};
@@ -82,6 +83,10 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             compression: volume.compression,
             local: (id == 1).then_some(0),
             device: (id == 1).then_some(0),
+            home_device: (id == 1).then(|| DeviceIdentity {
+                key: "wwid".to_owned(),
+                value: "naa.5000c500a1b2c3d4, partition 1".to_owned(),
+            }),
             configured: Some(volume.clone()),
         };
         if id == 1 {

@@ -117,6 +117,9 @@ pub(crate) struct ServeArguments {
     /// Folder beside DIR where commands may place volumes (can be repeated) [default: none]
     #[arg(long, value_name = "DIR")]
     pub(crate) volume_root: Vec<PathBuf>,
+    /// Volume whose device may be another one than before (can be repeated) [default: none]
+    #[arg(long, value_name = "VOLUME")]
+    pub(crate) accept_device: Vec<Name>,
     /// Threads of the data path, fixed for the node's life [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8)
           .range(i64::from(SHARDS_MIN)..=i64::from(SHARDS_MAX)))]

@@ -10,6 +10,7 @@
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
 mod deleted;
+mod device;
 mod encryption;
 mod folders;
 pub(crate) mod last;
@@ -17,6 +18,7 @@ mod lock;
 mod room;
 
 pub use deleted::{DeletedRecord, StoreIdentity};
+pub use device::DeviceIdentity;
 pub use encryption::EncryptionRecord;
 pub use folders::LocalDirs;
 pub use lock::{DirectoryLock, UNLOCKED};
@@ -260,6 +262,10 @@ pub struct VolumeRecord {
     /// that was in use when the node ended is taken over by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
+    /// The device that is its home, where it is one and the kernel says which. Left out otherwise,
+    /// as in catalogs from before it was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_device: Option<DeviceIdentity>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -576,6 +582,7 @@ pub(crate) mod tests {
                 compression: None,
                 local: None,
                 device: None,
+                home_device: None,
                 configured: None,
             },
         );
@@ -607,6 +614,20 @@ pub(crate) mod tests {
         assert_eq!(Catalog::load(dir.path()), Ok(None));
         example().save(dir.path()).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(example())));
+    }
+
+    /// Goal: catalogs from before devices were known are read, and a device survives. Method:
+    /// without one no byte speaks of it; with one, a round trip.
+    #[test]
+    fn devices_are_kept() {
+        let dir = directory();
+        let mut catalog = example();
+        assert!(!String::from_utf8(catalog.to_bytes()).expect("text").contains("home_device"));
+        let record = catalog.volumes.get_mut("vol0").expect("the example has it");
+        let (key, value) = ("wwid".to_owned(), "naa.5, partition 1".to_owned());
+        record.home_device = Some(DeviceIdentity { key, value });
+        catalog.save(dir.path()).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog)));
     }
 
     /// Goal: catalogs from before there were limits are read, and limits survive. Method: without

@@ -6,30 +6,31 @@
 //! Cost: nothing on the data path; what an owner does may take long, so it is called off the
 //! runtime's threads. Not for: levels, which are always files and devices; see `levels`.
 
+mod identity;
 mod making;
 mod removing;
 
 pub use removing::KeptData;
 
 use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
-use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
+use crate::config::{CloneSource, Config, KeySource, Name, UplinkConfig};
 use crate::control::View;
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::names::Names;
+use identity::FoundHome;
+use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
-use layby_cloud::{Watch, look_at};
 use layby_engine::backing::{PartPlan, SharedLoss};
 use layby_engine::control::{BackingPlan, OpenRemote};
-use layby_engine::io::lies_in_memory;
 use layby_types::Stripes;
 use removing::discard_file;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// A volume that another node, or another copy of this one, has by now, so that its objects are not
 /// this one's to remove.
@@ -201,8 +202,10 @@ pub struct Homes {
     remote: Option<Arc<dyn RemoteHomes>>,
     names: Names,
     lock: Weak<OwnedFd>,
-    /// Numbers of the volumes whose file lies in a memory file system.
-    in_memory: Arc<Mutex<BTreeSet<u32>>>,
+    /// What was found at volumes' paths, by their numbers.
+    found: Arc<Mutex<BTreeMap<u32, FoundHome>>>,
+    /// Volumes whose device may be another one than before.
+    accepted: Arc<BTreeSet<Name>>,
 }
 
 /// What is said of a volume whose file lies in a memory file system.
@@ -213,8 +216,16 @@ impl Homes {
     /// Those of the node in `dir`, where some may have an owner.
     #[must_use]
     pub fn new(dir: &Path, remote: Option<Arc<dyn RemoteHomes>>) -> Homes {
-        let (names, in_memory) = (Names::default(), Arc::default());
-        Homes { dir: dir.to_owned(), remote, names, lock: Weak::new(), in_memory }
+        let (names, found, accepted) = (Names::default(), Arc::default(), Arc::default());
+        Homes { dir: dir.to_owned(), remote, names, lock: Weak::new(), found, accepted }
+    }
+
+    /// Those of a node that starts, where some have an owner, and the devices of some volumes may
+    /// be others than before.
+    #[must_use]
+    pub fn of(config: &Config, remote: Arc<dyn RemoteHomes>) -> Homes {
+        let accepted = Arc::new(config.accepted_devices.clone());
+        Homes { accepted, ..Homes::new(&config.dir, Some(remote)) }
     }
 
     /// The same, written to under the lock of the node's directory for as long as that is held.
@@ -280,8 +291,11 @@ impl Homes {
                 if create {
                     self.make(name, record)?;
                 }
-                self.note_memory(record);
-                Ok(BackingPlan::File { path: self.path(record), create })
+                let path = self.path(record);
+                Ok(match self.look(name, record) {
+                    Some(cause) => BackingPlan::Refused { path, cause, part: None },
+                    None => BackingPlan::File { path, create },
+                })
             }
         }
     }
@@ -301,29 +315,16 @@ impl Homes {
         if record.phase == VolumePhase::Creating {
             self.make(name, record)?;
         }
-        self.note_memory(record);
-        let loss = SharedLoss::default();
-        let part = |index| BackingPlan::Part {
-            path: path.clone(),
-            part: PartPlan { stripes, index, length, loss: loss.clone() },
+        let (loss, refusal) = (SharedLoss::default(), self.look(name, record));
+        let part = |index| {
+            let (path, loss) = (path.clone(), loss.clone());
+            let part = PartPlan { stripes, index, length, loss };
+            match refusal.clone() {
+                Some(cause) => BackingPlan::Refused { path, cause, part: Some(part) },
+                None => BackingPlan::Part { path, part },
+            }
         };
         Ok((0..stripes.parts()).map(part).collect())
-    }
-
-    /// Notes whether a volume's file lies in a memory file system; of one that hangs it is not
-    /// known.
-    fn note_memory(&self, record: &VolumeRecord) {
-        let path = self.path(record);
-        let looked_at = path.clone();
-        if look_at(&path, move || lies_in_memory(&looked_at)).is_ok_and(|is_so| is_so) {
-            self.in_memory.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id);
-        }
-    }
-
-    /// Whether a volume's file was found in a memory file system when a shard was to open it.
-    #[must_use]
-    pub fn is_in_memory(&self, record: &VolumeRecord) -> bool {
-        self.in_memory.lock().unwrap_or_else(PoisonError::into_inner).contains(&record.id)
     }
 
     /// See [`RemoteHomes::watch`]; none for files and devices.
@@ -500,6 +501,9 @@ impl Homes {
         let path = self.path(record);
         if std::fs::metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Some(format!("`{}` is a directory", path.display()));
+        }
+        if let Some(other) = self.other_device(record) {
+            return Some(other);
         }
         let length =
             disk_file::open_to_read(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));

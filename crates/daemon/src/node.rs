@@ -262,7 +262,7 @@ impl Node {
         let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
-        let homes = Homes::new(&config.dir, Some(cloud.clone())).under(&lock.file());
+        let homes = Homes::of(&config, cloud.clone()).under(&lock.file());
         fetch_keys(Arc::clone(&cloud)).await;
         let Prepared { view, notes, is_new, begun } = plan(&config, found.as_ref(), &homes).await?;
         introduce(&view.catalog);
@@ -286,7 +286,7 @@ impl Node {
         cloud.forget_keys();
         let (started, watchers, mut view, wanted) = started?;
         let (ports, reports, ended) = watch(started, watchers);
-        view.absent.extend(absences(&view, &reports));
+        view.absent.extend(absences(&view, &homes, &reports));
         let view = came_up(&config.dir, view, &homes, &intents)?;
         crate::control::log_start(found.as_ref(), &view);
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
@@ -759,6 +759,7 @@ fn came_up(dir: &Path, mut view: View, homes: &Homes, intents: &Intents) -> Resu
     later.extend(view.absent.keys().cloned());
     for (_, record) in view.catalog.volumes.iter_mut().filter(|(name, _)| !later.contains(name)) {
         record.phase = VolumePhase::Ready;
+        homes.keep_device(record);
     }
     if view.catalog != before {
         view.catalog.save(dir)?;

@@ -421,6 +421,7 @@ mod tests {
             compression: None,
             local: None,
             device: None,
+            home_device: None,
             configured: None,
         }
     }

@@ -8,7 +8,7 @@ use crate::config::Name;
 use crate::control::{Absence, View};
 use crate::error::Report;
 use crate::homes::{Homes, IN_MEMORY};
-use crate::shards::{HOME_DENIED, open_kind};
+use crate::shards::{HOME_DENIED, HOME_OTHER, open_kind};
 use layby_engine::control::{HomeRefusal, LostRange, StartReport};
 use layby_types::{ErrorKind, VolumeId};
 use std::collections::BTreeMap;
@@ -20,14 +20,19 @@ const IN_USE_HINT: &str = "stop the other program that uses it, and start the no
 const NAMES_MAX: usize = 8;
 
 /// Volumes whose file or device could not be opened, with the reason; said in the log, too.
-pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absence)> {
+pub(crate) fn absences(
+    view: &View,
+    homes: &Homes,
+    reports: &[StartReport],
+) -> Vec<(Name, Absence)> {
     let of = |refusal: &HomeRefusal| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == refusal.volume);
-        let (name, _) = view.catalog.volumes.iter().find(|(_, record)| holds(record))?;
+        let (name, record) = view.catalog.volumes.iter().find(|(_, record)| holds(record))?;
         let why = Report::new(open_kind(refusal.kind), "cannot serve the volume")
             .cause(format!("its home cannot be opened: {}", refusal.cause))
             .state("nothing was changed; what the levels hold of it is kept")
             .hint(match refusal.kind {
+                _ if homes.is_other(record) => HOME_OTHER,
                 ErrorKind::Denied => HOME_DENIED,
                 ErrorKind::Retry => IN_USE_HINT,
                 _ => {

@@ -144,6 +144,7 @@ fn refused(error: &StartError, about: &About) -> Report {
         }
         StartError::Home { volume, .. }
         | StartError::HomeShort { volume, .. }
+        | StartError::HomeRefused { volume, .. }
         | StartError::Remote { volume, .. } => {
             format!("cannot open the home of volume {}", about.name(*volume))
         }
@@ -161,6 +162,11 @@ pub(crate) const HOME_DENIED: &str = "let the node's user read and write the fil
     lift its write protection (`blockdev --setrw`); a device that can still be opened for writing \
     is served as a read-only volume (`--read-only`, `read_only = true`) where nothing waits to be \
     written back to it";
+
+/// What to do where another device is at a volume's path.
+pub(crate) const HOME_OTHER: &str = "names such as /dev/sdb change places: have the path lead to \
+    the volume's own device again, by a name of `/dev/disk/by-id/` if it is made anew; where this \
+    one holds the volume's bytes, start the node once with `--accept-device VOLUME`";
 
 /// What to do where another process has a backing file or device open.
 pub(crate) const HOME_IN_USE: &str = "stop the other program that uses it";
@@ -215,6 +221,7 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
         StartError::Home { .. } => {
             (kind, untouched, "put the file back or mount its disk; it is never made anew")
         }
+        StartError::HomeRefused { .. } => (kind, untouched, HOME_OTHER),
         StartError::HomeShort { .. } => {
             (ReportKind::Corrupt, untouched, "put the whole file back; it was longer once")
         }

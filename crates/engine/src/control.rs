@@ -43,6 +43,15 @@ pub enum BackingPlan {
         /// Which part.
         part: PartPlan,
     },
+    /// What is at the volume's path is not its own. It is not opened: a stand-in takes its place.
+    Refused {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+        /// Which part of a wide volume, if it is one.
+        part: Option<PartPlan>,
+    },
     /// Something that brings its own threads.
     Remote(Arc<dyn OpenRemote>),
 }
@@ -52,9 +61,9 @@ impl BackingPlan {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            BackingPlan::File { path, .. } | BackingPlan::Part { path, .. } => {
-                path.display().to_string()
-            }
+            BackingPlan::File { path, .. }
+            | BackingPlan::Part { path, .. }
+            | BackingPlan::Refused { path, .. } => path.display().to_string(),
             BackingPlan::Remote(remote) => remote.name(),
         }
     }

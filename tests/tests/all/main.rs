@@ -75,6 +75,7 @@ mod start_lines;
 mod store;
 mod stores;
 mod stuck;
+mod swapped_devices;
 mod takeover;
 mod threads;
 mod trace;

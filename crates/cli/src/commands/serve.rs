@@ -30,6 +30,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         http: arguments.http.clone(),
         metrics: arguments.metrics.clone(),
         volume_roots: arguments.volume_root.clone(),
+        accepted_devices: arguments.accept_device.clone(),
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
         format: arguments.format,

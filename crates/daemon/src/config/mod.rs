@@ -77,7 +77,7 @@ use layby_cache::{AdmissionKind, ReadAheadLimits, WritebackLimits};
 use layby_types::{BlockSize, Nanos};
 use levels::{default_levels, level};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -298,6 +298,8 @@ pub struct Config {
     pub volume_roots: Vec<PathBuf>,
     /// What is accepted and should be known, a sentence each.
     pub notes: Vec<String>,
+    /// Volumes whose device may be another one than before.
+    pub accepted_devices: BTreeSet<Name>,
     /// Fastest first.
     pub levels: Vec<LevelConfig>,
     /// Why they have an NVM level or none, where no level is written.
@@ -347,6 +349,8 @@ pub struct Overrides {
     pub metrics: Option<Address>,
     /// Further folders in which a command may place a volume.
     pub volume_roots: Vec<PathBuf>,
+    /// Volumes whose device may be another one than before.
+    pub accepted_devices: Vec<Name>,
     /// Threads of the data path.
     pub shards: Option<u8>,
     /// How they talk to the kernel.
@@ -440,6 +444,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         control: file.control.config(&dir, overrides)?,
         volume_roots,
         notes,
+        accepted_devices: overrides.accepted_devices.iter().cloned().collect(),
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
         sizing: file.sizing.config(&levels)?,

@@ -78,6 +78,9 @@ impl Control {
         match self.serve(&view, name, &record, error).await {
             Ok(()) => {
                 set_phase(&mut view, name, VolumePhase::Ready);
+                if let Some(record) = view.catalog.volumes.get_mut(name) {
+                    self.facts.homes.keep_device(record);
+                }
                 self.publish_served(view).await;
                 Ok(self.devices.attach_asked(self, name, error).await.err())
             }

@@ -673,6 +673,7 @@ pub(crate) fn add_to_view(
         compression: config.compression,
         local: None,
         device: None,
+        home_device: None,
         configured: None,
     };
     check_record(view, name, &record, error)?;

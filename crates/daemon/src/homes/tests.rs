@@ -209,7 +209,8 @@ async fn a_file_that_another_process_holds_is_in_use() {
         let refusal = layby_engine::control::HomeRefusal { volume, kind, cause: "no".into() };
         let report =
             layby_engine::control::StartReport { absent: vec![refusal], ..Default::default() };
-        let absent = crate::recovery::absences(&node.control.view(), &[report]);
+        let absent =
+            crate::recovery::absences(&node.control.view(), &node.control.facts().homes, &[report]);
         let why = &absent[0].1.why;
         assert_eq!(why.kind, expected, "{why}");
         assert_eq!(why.hint.contains("stop the other program"), kind == Kind::Retry, "{why}");

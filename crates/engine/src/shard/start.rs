@@ -156,6 +156,13 @@ pub enum StartError {
         /// Bytes needed.
         needed: u64,
     },
+    /// What is at a volume's path is not its own.
+    HomeRefused {
+        /// The volume.
+        volume: VolumeId,
+        /// Why.
+        cause: String,
+    },
     /// Recovery could not write to a volume's home.
     HomeFailed {
         /// Its path or name.
@@ -187,7 +194,9 @@ impl StartError {
             StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.kind,
             StartError::Level { error, .. } => error.kind(),
             StartError::Memory { .. } => ErrorKind::Full,
-            StartError::HomeShort { .. } | StartError::Spec(_) => ErrorKind::Invalid,
+            StartError::HomeShort { .. } | StartError::HomeRefused { .. } | StartError::Spec(_) => {
+                ErrorKind::Invalid
+            }
         }
     }
 
@@ -211,6 +220,7 @@ impl fmt::Display for StartError {
                 write!(f, "the system does not give {} of memory", format_bytes(*bytes))
             }
             StartError::Home { error, .. } => write!(f, "{error}"),
+            StartError::HomeRefused { cause, .. } => f.write_str(cause),
             StartError::HomeShort { path, length, needed, .. } => write!(
                 f,
                 "`{}` has {}, the volume needs {}",
@@ -428,7 +438,11 @@ fn open_parts(
 /// Whether a home that was there once may be missed: one that is to be made has held nothing yet,
 /// and a remote one's owner says himself what it needs.
 fn may_be_absent(backing: &BackingPlan) -> bool {
-    matches!(backing, BackingPlan::File { create: false, .. } | BackingPlan::Part { .. })
+    match backing {
+        BackingPlan::File { create, .. } => !create,
+        BackingPlan::Part { .. } | BackingPlan::Refused { .. } => true,
+        BackingPlan::Remote(_) => false,
+    }
 }
 
 /// What stands in the place of a home that could not be opened.
@@ -436,6 +450,7 @@ fn stand_in(io: &impl Host, plan: &VolumePlan) -> HomePlan {
     let stand_in = AbsentHome::new(plan.backing.name(), io.waker());
     let part = match &plan.backing {
         BackingPlan::Part { part, .. } => Some(part.clone()),
+        BackingPlan::Refused { part, .. } => part.clone(),
         _ => None,
     };
     let place = HomePlace::Absent { stand_in, plan: part };
@@ -561,6 +576,9 @@ pub(super) fn open_home(
             // The first part's lock keeps other programs out for all.
             let mode = OpenMode { is_shared: part.index > 0, ..home_mode(plan, None) };
             (path, mode, part.length)
+        }
+        BackingPlan::Refused { cause, .. } => {
+            return Err(StartError::HomeRefused { volume, cause: cause.clone() });
         }
         BackingPlan::Remote(remote) => {
             let refused = |error| StartError::Remote { volume, name: remote.name(), error };

@@ -1,0 +1,212 @@
+//! Which file or device is at a volume's path, whatever the path says.
+//!
+//! How: the kernel's tree of devices shows identifiers of a disk and the number of a partition; of
+//! a loop device, its file. Each start compares what it finds with what the catalog has of the
+//! volume.
+//! Invariant: a device that is known to be another one than the volume's is not opened. Where
+//! either is not known, nothing changes. Cost: some small files per device and start. Not for:
+//! regular files, which a backup brings back as others.
+
+use super::Homes;
+use crate::catalog::{DeviceIdentity, VolumePhase, VolumeRecord};
+use crate::config::Name;
+use layby_cloud::look_at;
+use layby_engine::io::lies_in_memory;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::PoisonError;
+
+/// Where the kernel lists block devices by their numbers.
+const DEVICES: &str = "/sys/dev/block";
+/// What identifies a disk there, the best first. A controller's serial number is the last resort.
+const KEYS: [&str; 11] = [
+    "wwid",
+    "device/wwid",
+    "nguid",
+    "uuid",
+    "eui",
+    "dm/uuid",
+    "md/uuid",
+    "serial",
+    "device/cid",
+    "device/serial",
+    "loop/backing_file",
+];
+/// Bytes of an identifier at most.
+const VALUE_BYTES_MAX: usize = 512;
+/// What identifiers begin with; the rest of one says something.
+const PREFIXES: [&str; 6] = ["eui", "naa", "nvme", "scsi", "t10", "uuid"];
+
+/// What was found at a volume's path when a shard was to open it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FoundHome {
+    /// It is a file in a memory file system.
+    is_in_memory: bool,
+    /// What it is, as the catalog keeps it.
+    device: Option<DeviceIdentity>,
+    /// Why it is not the volume's, if so.
+    refusal: Option<String>,
+}
+
+impl Homes {
+    /// Looks at what is at a volume's path, and notes it; of a path that hangs nothing is known.
+    /// Why it is not the volume's, if so.
+    pub(super) fn look(&self, name: &Name, record: &VolumeRecord) -> Option<String> {
+        let (path, looked_at) = (self.path(record), self.path(record));
+        let is_accepted = record.phase == VolumePhase::Creating || self.accepted.contains(name);
+        let known = record.home_device.clone().filter(|_| !is_accepted);
+        let looking = move || found(&looked_at, known);
+        let found = look_at(&path, looking).unwrap_or_else(|_| FoundHome {
+            device: record.home_device.clone(),
+            ..FoundHome::default()
+        });
+        let refusal = found.refusal.clone();
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id, found);
+        refusal
+    }
+
+    fn found_home(&self, record: &VolumeRecord) -> Option<FoundHome> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&record.id).cloned()
+    }
+
+    /// Whether a volume's file was found in a memory file system when a shard was to open it.
+    #[must_use]
+    pub fn is_in_memory(&self, record: &VolumeRecord) -> bool {
+        self.found_home(record).is_some_and(|found| found.is_in_memory)
+    }
+
+    /// Whether another device than a volume's was found at its path.
+    #[must_use]
+    pub fn is_other(&self, record: &VolumeRecord) -> bool {
+        self.found_home(record).is_some_and(|found| found.refusal.is_some())
+    }
+
+    /// Writes down the device that a volume is served from.
+    pub fn keep_device(&self, record: &mut VolumeRecord) {
+        if let Some(found) = self.found_home(record).filter(|found| found.refusal.is_none()) {
+            record.home_device = found.device;
+        }
+    }
+
+    /// Why what is at a volume's path is not its own, if so. Looks at the path.
+    pub(super) fn other_device(&self, record: &VolumeRecord) -> Option<String> {
+        found(&self.path(record), Some(record.home_device.clone()?)).refusal
+    }
+}
+
+/// What is at a path, of which `known` is to be.
+fn found(path: &Path, known: Option<DeviceIdentity>) -> FoundHome {
+    let is_in_memory = lies_in_memory(path);
+    let nothing = |device| FoundHome { is_in_memory, device, refusal: None };
+    // What is not there, or cannot be looked at, is seen when it is opened.
+    let Ok(metadata) = std::fs::metadata(path) else { return nothing(known) };
+    let now = match metadata.file_type().is_block_device() {
+        true => identities(Path::new(DEVICES), metadata.rdev()),
+        false => Vec::new(),
+    };
+    let path = path.display();
+    let refusal = known.as_ref().and_then(|known| {
+        if metadata.is_file() {
+            return Some(format!("`{path}` is a file, and the volume's device is {known}"));
+        }
+        let other = other_than(known, &now)?;
+        Some(format!("the device at `{path}` is another one: {other}, not {known}"))
+    });
+    let device = known.or_else(|| now.into_iter().next());
+    FoundHome { refusal, ..nothing(device) }
+}
+
+/// What a device is, where it is another one than the known one.
+fn other_than<'a>(known: &DeviceIdentity, now: &'a [DeviceIdentity]) -> Option<&'a DeviceIdentity> {
+    let same_key = now.iter().find(|now| now.key == known.key)?;
+    (same_key.value != known.value).then_some(same_key)
+}
+
+/// All that the tree at `devices` says of a block device, the best first.
+fn identities(devices: &Path, number: u64) -> Vec<DeviceIdentity> {
+    let name = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let Ok(device) = devices.join(name).canonicalize() else { return Vec::new() };
+    let read = |folder: &Path, name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        let text = text.trim().trim_end_matches(" (deleted)").to_owned();
+        (text.len() <= VALUE_BYTES_MAX && says_something(&text)).then_some(text)
+    };
+    let partition = read(&device, "partition");
+    let disk = match &partition {
+        Some(_) => device.parent().unwrap_or(&device),
+        None => &device,
+    };
+    let of = |key: &&str| {
+        let mut value = read(disk, key)?;
+        if *key == "loop/backing_file" {
+            let from = read(disk, "loop/offset");
+            value.extend(from.map(|from| format!(", from byte {from}")));
+        }
+        value.extend(partition.iter().map(|number| format!(", partition {number}")));
+        Some(DeviceIdentity { key: (*key).to_owned(), value })
+    };
+    KEYS.iter().filter_map(of).collect()
+}
+
+/// Whether an identifier is more than zeros behind its kind, as some devices have.
+fn says_something(value: &str) -> bool {
+    let mut words = value.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| !PREFIXES.contains(&word) && word.bytes().any(|byte| byte != b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    /// Goal: a device is known by what no other has, a partition by its disk and its number, a loop
+    /// device by its file; zeros say nothing. Method: a tree of devices as the kernel writes it.
+    #[test]
+    fn devices_are_known_by_their_identifiers() {
+        let tree = TempDir::new().expect("a temporary directory");
+        let device = |minor: u32, place: &str, files: &[(&str, &str)]| {
+            let folder = tree.path().join("devices").join(place);
+            std::fs::create_dir_all(&folder).expect("writable");
+            for (name, text) in files {
+                let path = folder.join(name);
+                std::fs::create_dir_all(path.parent().expect("one")).expect("writable");
+                std::fs::write(path, format!("{text}\n")).expect("writable");
+            }
+            let link = tree.path().join(format!("8:{minor}"));
+            std::os::unix::fs::symlink(folder, link).expect("writable");
+        };
+        device(0, "a", &[("device/wwid", "naa.50a"), ("serial", "S1")]);
+        device(1, "a/a1", &[("partition", "1"), ("start", "2048")]);
+        device(2, "a/a2", &[("partition", "2")]);
+        device(3, "b", &[("wwid", "eui.0000000000000000"), ("serial", "0000"), ("uuid", "")]);
+        device(4, "l", &[("loop/backing_file", "/x/y z (deleted)"), ("loop/offset", "0")]);
+        device(5, "m", &[("loop/backing_file", "/x/y z"), ("loop/offset", "4096")]);
+        let of = |minor: u32| {
+            let found = identities(tree.path(), rustix::fs::makedev(8, minor));
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0), ["device/wwid `naa.50a`", "serial `S1`"]);
+        assert_eq!(of(1), ["device/wwid `naa.50a, partition 1`", "serial `S1, partition 1`"]);
+        assert_eq!(of(2)[0], "device/wwid `naa.50a, partition 2`");
+        assert_eq!(of(4), ["loop/backing_file `/x/y z`"]);
+        assert_eq!(of(5), ["loop/backing_file `/x/y z, from byte 4096`"]);
+        assert!(of(3).is_empty() && of(9).is_empty());
+    }
+
+    /// Goal: a device is another one only where the same identifier of both is known. Method:
+    /// pairs.
+    #[test]
+    fn what_is_not_known_is_no_other_device() {
+        let identity = |key: &str, value: &str| DeviceIdentity {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let known = identity("serial", "S1");
+        let (same, other) = (identity("serial", "S1"), identity("serial", "S2"));
+        let better = identity("wwid", "naa.5");
+        assert_eq!(other_than(&known, &[]), None);
+        assert_eq!(other_than(&known, std::slice::from_ref(&better)), None);
+        assert_eq!(other_than(&known, &[better.clone(), same]), None);
+        assert_eq!(other_than(&known, &[better, other.clone()]), Some(&other));
+    }
+}
