@@ -79,7 +79,8 @@ fn bursts(runs: &[Run]) -> Measurement {
     let link = LINKS[super::LINK_BURST].bytes_per_second / MB;
     Measurement::new(
         format!(
-            "finding 6: the longest wait of a write in a 500th of a burst of 200 GB, link of {link} MB/s"
+            "finding 6: the longest wait of a write in a 500th of a burst of 200 GB, link of \
+             {link} MB/s"
         ),
         "50, 99 and 197 GB fail",
         waits.collect::<Vec<_>>().join(", "),
