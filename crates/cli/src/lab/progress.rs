@@ -51,7 +51,9 @@ impl Progress {
         let ended = thread::scope(|scope| {
             let run = scope.spawn(move || {
                 // Its reader stays until the last one is gone.
-                run(&mut |step| drop(steps.send(step)))
+                run(&mut |step| {
+                    let _ = steps.send(step);
+                })
             });
             loop {
                 let step = match told.recv_timeout(LOOK_EVERY) {
