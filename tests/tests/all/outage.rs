@@ -1,17 +1,52 @@
 //! Outages of a store that clients do not see, through the binary, on a real store behind a link.
 //!
-//! How: the node knows the store by a link that the test cuts; see `layby_tests::cloud`. A read
-//! that waited for the store would never end, since the store comes back after it.
+//! How: the node knows the store by a link that the test cuts; see `layby_tests::cloud`. The node
+//! counts each request for blocks when a read begins to wait for it, whether the store gets it or
+//! not. A read that waits ends no load while the link is cut: the link is whole again once the loads
+//! have ended, or one such request was counted, so that a fault is seen soon.
 
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World};
 use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
 use layby_tests::{Connection, Node, Request};
 use layby_types::Rng;
 
+/// What a test does beside a cut link.
+type Load<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// What the node says of the volume's store.
+fn cloud(node: &Node) -> serde_json::Value {
+    let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+    shown["cloud"].clone()
+}
+
+/// Requests for blocks that reads have begun to wait for.
+fn read_requests(node: &Node) -> u64 {
+    cloud(node)["read_requests"].as_u64().expect("a number")
+}
+
+/// Runs loads beside a cut link until all have ended, or a read asks the store. Answers how many
+/// asked by then.
+fn asked_in_outage(world: &World, node: &Node, cut: Cut, loads: Vec<Load<'_>>) -> u64 {
+    let before = read_requests(node);
+    world.link.cut(cut);
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = loads.into_iter().map(|load| scope.spawn(load)).collect();
+        loop {
+            let have_ended = loads.iter().all(|load| load.is_finished());
+            let asked = read_requests(node) - before;
+            if have_ended || asked > 0 {
+                world.link.restore();
+                break asked;
+            }
+        }
+    })
+}
+
 /// Goal: an outage is not seen by readers of what was written here, however long ago: once the
 /// journal has wrapped several times, each block is still read without the store, which a working
 /// set of 8 MiB above memory of 2 shows. Method: every block written, then half of them over and
-/// over, a store that hangs, each block read once more; requests for objects are counted.
+/// over, a store that hangs, each block read once more; requests that reads begin are counted.
 #[test]
 fn an_outage_is_not_seen_once_the_journal_has_wrapped() {
     let Some(world) = World::new() else { return };
@@ -26,51 +61,47 @@ fn an_outage_is_not_seen_once_the_journal_has_wrapped() {
         client.write_first(BLOCKS / 2);
         node.layby(&["volume", "drain", VOLUME]);
     }
-    let reads = world.link.counts().requests_of(Operation::Get);
-    world.link.cut(Cut::Hang);
-    client.verify();
-    assert_eq!(world.link.counts().requests_of(Operation::Get), reads, "no read asked the store");
-    world.link.restore();
-    let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
-    let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
-    let cached = shown["cloud"]["bytes_cached"].as_u64().expect("a number");
+    let asked = asked_in_outage(&world, &node, Cut::Hang, vec![Box::new(|| client.verify())]);
+    assert_eq!(asked, 0, "reads asked the store");
+    let cached = cloud(&node)["bytes_cached"].as_u64().expect("a number");
     assert!(cached > 0 && cached < 18 * BLOCKS / 2 * BLOCK, "{cached} bytes were cached");
     client.verify_store(&world, &node);
 }
 
 /// Goal: outages one after the other are not seen by mixed load at depth: with a working set below
-/// the levels' room no read waits for the store. Method: in each outage eight connections read and
-/// write, most often few blocks; what they ask ends before the store answers again, and no object
-/// is asked for.
+/// the levels' room no read waits for the store. Method: memory of a quarter of the volume; in each
+/// outage eight connections read and write, most often few blocks; requests that reads begin are
+/// counted, and what was asked ends before the store answers again.
 #[test]
 fn outages_are_not_seen_by_mixed_load() {
     const READERS: u64 = 7;
     let Some(world) = World::new() else { return };
-    let node = world.start_new("a");
+    let mut options = world.options("");
+    options.config = options.config.map(|text| text.replace("\"16MiB\"", "\"2MiB\""));
+    let node = Node::start(&world.dir("a"), &options);
+    World::create(&node, VOLUME, &World::url());
     let mut client = Client::open(&node);
     client.write_each();
     for round in 0..4 {
         node.layby(&["volume", "drain", VOLUME]);
-        let gets = world.link.counts().requests_of(Operation::Get);
-        world.link.cut(if round % 2 == 0 { Cut::Hang } else { Cut::Refuse });
-        std::thread::scope(|scope| {
-            for reader in 0..READERS {
-                let mut connection = Connection::open(&node.socket(), VOLUME).expect("it serves");
-                let mut rng = Rng::new(round * READERS + reader);
-                scope.spawn(move || {
-                    for _ in 0..400 {
-                        let skewed = (BLOCKS as f64).powf(rng.unit()) as u64 % BLOCKS;
-                        let read = Request::Read { offset: skewed * BLOCK, length: BLOCK as u32 };
-                        connection.call(&read).expect("it serves").expect("no error is seen");
-                    }
-                });
-            }
+        let cut = if round % 2 == 0 { Cut::Hang } else { Cut::Refuse };
+        let mut loads: Vec<Load<'_>> = vec![Box::new(|| {
             client.write(400);
             client.verify();
-        });
-        let asked = world.link.counts().requests_of(Operation::Get) - gets;
+        })];
+        for reader in 0..READERS {
+            let mut connection = Connection::open(&node.socket(), VOLUME).expect("it serves");
+            let mut rng = Rng::new(round * READERS + reader);
+            loads.push(Box::new(move || {
+                for _ in 0..400 {
+                    let skewed = (BLOCKS as f64).powf(rng.unit()) as u64 % BLOCKS;
+                    let read = Request::Read { offset: skewed * BLOCK, length: BLOCK as u32 };
+                    connection.call(&read).expect("it serves").expect("no error is seen");
+                }
+            }));
+        }
+        let asked = asked_in_outage(&world, &node, cut, loads);
         assert_eq!(asked, 0, "reads asked the store in outage {round}");
-        world.link.restore();
     }
     client.verify_store(&world, &node);
 }
