@@ -323,6 +323,8 @@ pub struct Counters {
     pub requests: u64,
     /// Of these, repetitions after a fault.
     pub repeated: u64,
+    /// Requests for blocks that reads wait for, counted when they begin, repetitions left out.
+    pub reads: u64,
     /// Bytes of puts, repetitions included.
     pub bytes_put: u64,
     /// Segments that the store took.

@@ -168,6 +168,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let fetch = (fetch, stretch.bytes.start);
         let key = self.map.key(stretch.name.number).expect("the map knows its segments");
         let request = Request::Get { key, range: Some(stretch.bytes.clone()) };
+        self.counters.reads += 1;
         self.ask(request, Flight::ReadChunks { job, parts, fetch });
     }
 

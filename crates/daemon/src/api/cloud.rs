@@ -58,6 +58,8 @@ pub struct CloudAnswer {
     pub requests_repeated: u64,
     /// Of these, second ones for reads that were late.
     pub requests_hedged: u64,
+    /// Requests for blocks that reads wait for, counted when they begin, repetitions left out.
+    pub read_requests: u64,
     /// Calls refused since the store could not serve them in their class's time.
     pub refused: u64,
     /// Bytes sent to the store.
@@ -177,6 +179,7 @@ impl CloudAnswer {
             requests: counters.requests,
             requests_repeated: counters.repeated,
             requests_hedged: counters.hedged,
+            read_requests: counters.reads,
             refused: counters.refused,
             bytes_put: counters.bytes_put,
             bytes_along: counters.bytes_along,

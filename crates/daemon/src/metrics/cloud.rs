@@ -63,6 +63,8 @@ impl Scrape {
             .write(encoder, counts(|of| of.requests_repeated))?;
         family("layby_cloud_requests_hedged", "Second requests for reads that were late")
             .write(encoder, counts(|of| of.requests_hedged))?;
+        family("layby_cloud_read_requests", "Requests that reads wait for, as they begin")
+            .write(encoder, counts(|of| of.read_requests))?;
         family("layby_cloud_refused", "Calls that the store could not serve in time")
             .write(encoder, counts(|of| of.refused))?;
         family("layby_cloud_damaged", "Reads of what the store has lost or damaged")
