@@ -2,8 +2,8 @@
 //!
 //! How: the node knows the store by a link that the test cuts; see `layby_tests::cloud`. The node
 //! counts each request for blocks when a read begins to wait for it, whether the store gets it or
-//! not. A read that waits ends no load while the link is cut: the link is whole again once the loads
-//! have ended, or one such request was counted, so that a fault is seen soon.
+//! not. A read that waits ends no load while the link is cut: the link is whole again once the
+//! loads have ended, or one such request was counted, so that a fault is seen soon.
 
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World};
 use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
@@ -33,7 +33,7 @@ fn asked_in_outage(world: &World, node: &Node, cut: Cut, loads: Vec<Load<'_>>) -
     std::thread::scope(|scope| {
         let loads: Vec<_> = loads.into_iter().map(|load| scope.spawn(load)).collect();
         loop {
-            let have_ended = loads.iter().all(|load| load.is_finished());
+            let have_ended = loads.iter().all(std::thread::ScopedJoinHandle::is_finished);
             let asked = read_requests(node) - before;
             if have_ended || asked > 0 {
                 world.link.restore();

@@ -1,8 +1,8 @@
 //! How far an experiment is: a bar on a terminal, a line now and then elsewhere.
 //!
-//! How: standard error takes either. The experiment runs on a thread of its own, so that a long step
-//! is told from a hang: a bar shows the time, and a line comes at the first step, every ten seconds,
-//! and at the end, so that a log shows that something happens and is not flooded.
+//! How: standard error takes either. The experiment runs on a thread of its own, so that a long
+//! step is told from a hang: a bar shows the time, and a line comes at the first step, every ten
+//! seconds, and at the end, so that a log shows that something happens and is not flooded.
 //! Invariant: standard output is left alone. Cost: a thread, and a clock per step and second.
 
 use crate::output::Output;

@@ -1,8 +1,10 @@
 //! What was uploaded lately is read from the journal while its ring holds it.
 
-use super::lives::{BLOCK, BLOCKS, JOURNAL};
-use super::waits::Bench;
-use layby_types::{ErrorKind, Nanos};
+use super::lives::{BLOCK, BLOCKS, JOURNAL, NODE, open, plan};
+use super::waits::{Bench, WITHIN};
+use crate::volume::{Limits, Link, Plan, Volume, WaitPlan};
+use layby_types::{ErrorKind, Nanos, Rng};
+use std::cell::Cell;
 
 impl Bench {
     /// Writes a run of blocks and has all of it uploaded.
@@ -195,4 +197,52 @@ fn rot_of_uploaded_blocks_is_read_from_the_store() {
         (16..24).for_each(|block| bench.reads(block, 5));
         assert!(bench.requests() > before, "the store was asked; seed {seed}");
     }
+}
+
+/// Goal: where the journal ends before what the map says was uploaded of it, no older version of a
+/// block is read from there. Method: two writes of the same blocks and others, uploaded without a
+/// superblock that names them; the journal's device as it was between the two; a store that cannot
+/// be reached; reads of the blocks.
+#[test]
+fn a_journal_that_lacks_writes_holds_nothing_newest() {
+    let mut short = 0;
+    for seed in 0..200 {
+        let mut bench = Bench::new(seed);
+        let limits = Limits { commit_interval: Nanos::from_secs(60), ..plan(NODE).limits };
+        let slow = Plan { limits, ..plan(NODE) };
+        bench.volume = open(&mut bench.world, slow, bench.now);
+        bench.until(|bench| bench.volume.status().link == Link::Up);
+        let mut rng = Rng::new(seed);
+        let mut fill = |bench: &mut Bench, value: u8| {
+            let writes: Vec<u64> = (2..8).map(|run| bench.write(run * 8, 8, value)).collect();
+            bench.until(|bench| writes.iter().all(|token| bench.ended.contains_key(token)));
+            let (steps, last) = (Cell::new(0), rng.below(40));
+            bench.until(|_| steps.replace(steps.get() + 1) >= last);
+        };
+        fill(&mut bench, 2);
+        let older = bench.world.disks.clone();
+        fill(&mut bench, 3);
+        bench.world.disks.put_journal_back(&older);
+        bench.world.faults.is_cut = true;
+        let disks = &bench.world.disks;
+        let mut read = |at, length| disks.read(at, length);
+        if Volume::<Vec<u8>>::open(plan(NODE), &disks.map_file, bench.now, 1, &mut read).is_err() {
+            continue;
+        }
+        bench.volume = open(&mut bench.world, plan(NODE), bench.now);
+        bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        let reads: Vec<u64> = (16..64).map(|block| bench.read(block)).collect();
+        bench.until(|bench| reads.iter().all(|read| bench.ended.contains_key(read)));
+        bench.world.faults.is_cut = false;
+        bench.until(|bench| matches!(bench.volume.status().link, Link::Up | Link::Lost(_)));
+        // The store says that the journal lacks what it has.
+        if let Link::Lost(_) = bench.volume.status().link {
+            short += 1;
+            let older = |read: &u64| bench.ended[read].1.as_deref().is_some_and(|it| it[0] == 2);
+            let count =
+                reads.iter().filter(|read| bench.ended[read].0.is_ok() && older(read)).count();
+            assert_eq!(count, 0, "blocks that were read as before their last write; seed {seed}");
+        }
+    }
+    assert!(short > 0, "no journal lacked what the map has");
 }

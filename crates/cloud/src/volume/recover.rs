@@ -239,8 +239,8 @@ impl<B> Volume<B> {
         let overlay = overlay_of(&batches, map.journal_next..);
         let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));
         let journal = Journal::new(ring, batches, from);
-        let uploaded = Uploaded::of(&journal.batches, map.journal_next);
         let (seq_next, is_short) = (journal.seq_next, map.journal_next > journal.seq_next);
+        let uploaded = Uploaded::of(&journal, map.journal_next);
         let end = plan.size_bytes.div_ceil(plan.block_bytes.into());
         let resizing = super::size::Resizing::opened(journal.batches.iter(), end);
         let mut upload = Uploads::default();

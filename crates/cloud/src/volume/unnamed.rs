@@ -189,6 +189,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 }
             }
         }
-        self.uploaded = Uploaded::of(&self.journal.batches, next);
+        self.uploaded = Uploaded::of(&self.journal, next);
     }
 }

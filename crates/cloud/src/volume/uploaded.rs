@@ -12,7 +12,7 @@
 
 use super::recover::overlay_of;
 use super::{LocalPlace, Volume};
-use crate::journal::Batch;
+use crate::journal::Journal;
 use crate::runs::Runs;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{DerefMut, Range};
@@ -30,10 +30,14 @@ pub(super) struct Uploaded {
 }
 
 impl Uploaded {
-    /// What batches before this one still hold of what the map has.
-    pub(super) fn of<'a>(batches: impl IntoIterator<Item = &'a Batch>, journal_next: u64) -> Self {
+    /// What a journal's batches before this one still hold of what the map has. Where the journal
+    /// ends before, what it lacks may be newer than what it has: then it holds nothing.
+    pub(super) fn of(journal: &Journal, journal_next: u64) -> Self {
         let mut uploaded = Uploaded::default();
-        let places = overlay_of(batches, ..journal_next);
+        if journal_next > journal.seq_next {
+            return uploaded;
+        }
+        let places = overlay_of(&journal.batches, ..journal_next);
         let mut places: Vec<_> = places.iter().collect();
         places.sort_unstable_by_key(|(_, place)| place.at);
         places.into_iter().for_each(|(blocks, place)| uploaded.insert(blocks, place));

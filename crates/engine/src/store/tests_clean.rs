@@ -332,9 +332,9 @@ fn a_log_without_room_for_copies_refuses() {
     assert!(refused.into_inner() > 0, "no log was out of room");
 }
 
-/// Goal: a stop does not wait for a victim's copies that find no room: it gives them up, ends with a
-/// clean checkpoint, and loses nothing. Method: full logs from which all free segments, or all but
-/// one, are hidden, overwritten until copies are left without room; what a stop does.
+/// Goal: a stop does not wait for a victim's copies that find no room: it gives them up, ends with
+/// a clean checkpoint, and loses nothing. Method: full logs from which all free segments, or all
+/// but one, are hidden, overwritten until copies are left without room; what a stop does.
 #[test]
 fn a_stop_gives_up_copies_without_room() {
     let stranded = AtomicU32::new(0);
