@@ -297,6 +297,13 @@ impl Recording {
 /// A recording that cannot be written on. It cannot be made again, so what is there of it is kept.
 fn cut_short(target: &TargetArguments, cause: &TraceError, kept: Option<&Path>) -> Report {
     let report = unwritten(target, cause);
+    let reader = match target.out.extension().is_some_and(|end| end == "zst") {
+        true => "`zstd --decompress --stdout` reads it up to its end".to_owned(),
+        false => {
+            let format = target_format(target).map_or_else(|_| String::new(), |it| it.to_string());
+            format!("`layby trace convert --format {format} --lenient` reads it")
+        }
+    };
     match (cause, kept) {
         (TraceError::Taken { .. }, _) => report,
         (_, Some(kept)) => report
@@ -304,7 +311,7 @@ fn cut_short(target: &TargetArguments, cause: &TraceError, kept: Option<&Path>) 
                 "what was recorded until then is in `{}`, but for its last part",
                 kept.display()
             ))
-            .hint("`layby trace convert --lenient` reads it; have more room for the next one"),
+            .hint(format!("{reader}; look at the room for the next one")),
         (_, None) => report
             .state("what was recorded is lost")
             .hint("have room for the recording, or record as csv: what is written of that is kept"),

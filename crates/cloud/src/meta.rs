@@ -79,6 +79,11 @@ impl Claims {
         self.iter().next().is_none()
     }
 
+    /// The last life of the journal that the newest session may have uploaded.
+    pub(crate) fn newest_life(&self) -> Option<u32> {
+        self.iter().next().map(|claim| claim.life)
+    }
+
     /// Their numbers, newest first.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = u64> {
         self.iter().map(|claim| claim.session)

@@ -285,7 +285,11 @@ fn targets(dir: &Path, catalog: &Catalog) -> Result<Vec<(Name, u8, CheckTarget)>
         };
         let Some(path) = &level.path else { continue };
         let cipher = level.encryption.as_ref().map(|kept| cipher_of(dir, &level.name, kept));
-        let cipher = cipher.transpose()?;
+        let cipher = match cipher.transpose() {
+            // It is found to be missing, and the rest is checked.
+            Err(_) if matches!(dir.join(path).try_exists(), Ok(false)) => None,
+            cipher => cipher?,
+        };
         let length = part_bytes(level.size.0, catalog.shards, level.segment.map(|size| size.0));
         for shard in 0..catalog.shards {
             let base = length * u64::from(shard);

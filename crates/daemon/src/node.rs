@@ -27,7 +27,7 @@ use crate::metrics::durability;
 use crate::names::Names;
 use crate::reached::LevelsReached;
 use crate::recovery::{
-    absences, home_memory_line, lost_lines, memory_lines, recovery_line, unknown_lines,
+    absences, home_lines, lost_lines, memory_lines, recovery_line, unknown_lines,
 };
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
@@ -292,7 +292,7 @@ impl Node {
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(unknown_lines(found.as_ref(), &reports));
         notes.extend(memory_lines(&view, &reports));
-        notes.extend(home_memory_line(&view, &homes));
+        notes.extend(home_lines(&view, &homes, &config.accepted_devices));
         notes.extend(sockets.notes(&config, &view).into_iter().chain(few_files));
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);

@@ -11,7 +11,7 @@ use crate::homes::{Homes, IN_MEMORY};
 use crate::shards::{HOME_DENIED, HOME_OTHER, open_kind};
 use layby_engine::control::{HomeRefusal, LostRange, StartReport};
 use layby_types::{ErrorKind, VolumeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What to do where another process has had the file or device open at a start.
 const IN_USE_HINT: &str = "stop the other program that uses it, and start the node again";
@@ -115,7 +115,7 @@ pub(crate) fn memory_line(level: &Name) -> String {
 }
 
 /// Volumes whose file lies in memory, in a line; said in the log, too.
-pub(crate) fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
+fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
     let volumes = view.catalog.volumes.iter();
     let in_memory = volumes.filter(|(_, record)| homes.is_in_memory(record));
     let names: Vec<String> = in_memory.map(|(name, _)| format!("volume `{name}`")).collect();
@@ -127,6 +127,23 @@ pub(crate) fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
     let line = (!names.is_empty()).then(|| format!("{named} {IN_MEMORY}{more}"));
     line.iter().for_each(|line| tracing::warn!("{line}"));
     line
+}
+
+/// Lines on volumes' homes: those in memory file systems, and names of `accepted` that no volume
+/// has.
+pub(crate) fn home_lines(
+    view: &View,
+    homes: &Homes,
+    accepted: &BTreeSet<Name>,
+) -> impl Iterator<Item = String> {
+    home_memory_line(view, homes).into_iter().chain(accepted_line(view, accepted))
+}
+
+fn accepted_line(view: &View, accepted: &BTreeSet<Name>) -> Option<String> {
+    let unknown = accepted.iter().filter(|name| !view.catalog.volumes.contains_key(*name));
+    let names: Vec<String> = unknown.map(|name| format!("`{name}`")).collect();
+    let names = names.join(", ");
+    (!names.is_empty()).then(|| format!("--accept-device names what is no volume: {names}"))
 }
 
 /// How much was recovered, and in which time.

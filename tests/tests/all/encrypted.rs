@@ -281,6 +281,9 @@ fn a_lost_key_costs_its_level_alone() {
         node.kill9();
         let left = std::fs::read(&level).unwrap_or_default();
         assert_eq!(level.exists(), is_blank);
+        let check = layby(&["check", "--dir", &site.dir().to_string_lossy()]);
+        let is_refused = check.stderr.contains("cannot check level");
+        assert_eq!(is_refused, is_blank, "a lost level hides no other: {}", check.stderr);
         assert!(left.iter().all(|byte| *byte == 0), "a lost level is not written");
         let node = Node::start(&site.dir(), &format("key = \"@other\""));
         assert!(node.said().contains("XTS-AES-256"), "{}", node.said());

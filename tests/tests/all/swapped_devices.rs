@@ -80,7 +80,8 @@ fn another_device_gets_no_dirty_blocks() {
     assert_holds(&node, 7);
     node.kill9();
     lead(&link, &other);
-    let node = start(&["--accept-device", "v"]);
+    let node = start(&["--accept-device", "v", "--accept-device", "w"]);
+    assert!(node.said().contains("what is no volume: `w`"), "{}", node.said());
     assert_holds(&node, 7);
     node.layby(&["volume", "drain"]);
     node.stop();

@@ -205,7 +205,7 @@ fn rot_of_uploaded_blocks_is_read_from_the_store() {
 /// be reached; reads of the blocks.
 #[test]
 fn a_journal_that_lacks_writes_holds_nothing_newest() {
-    let mut short = 0;
+    let mut short = [0; 3];
     for seed in 0..200 {
         let mut bench = Bench::new(seed);
         let limits = Limits { commit_interval: Nanos::from_secs(60), ..plan(NODE).limits };
@@ -231,18 +231,27 @@ fn a_journal_that_lacks_writes_holds_nothing_newest() {
         }
         bench.volume = open(&mut bench.world, plan(NODE), bench.now);
         bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        // What is written on may reach the numbers of what is lacking, also over a start.
+        if seed % 3 > 0 {
+            let writes: Vec<u64> = (0..40).map(|_| bench.write(66, 1, 4)).collect();
+            bench.until(|bench| writes.iter().all(|write| bench.ended.contains_key(write)));
+        }
+        if seed % 3 > 1 {
+            bench.volume = open(&mut bench.world, plan(NODE), bench.now);
+            bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        }
         let reads: Vec<u64> = (16..64).map(|block| bench.read(block)).collect();
         bench.until(|bench| reads.iter().all(|read| bench.ended.contains_key(read)));
         bench.world.faults.is_cut = false;
         bench.until(|bench| matches!(bench.volume.status().link, Link::Up | Link::Lost(_)));
         // The store says that the journal lacks what it has.
         if let Link::Lost(_) = bench.volume.status().link {
-            short += 1;
+            short[seed as usize % 3] += 1;
             let older = |read: &u64| bench.ended[read].1.as_deref().is_some_and(|it| it[0] == 2);
             let count =
                 reads.iter().filter(|read| bench.ended[read].0.is_ok() && older(read)).count();
             assert_eq!(count, 0, "blocks that were read as before their last write; seed {seed}");
         }
     }
-    assert!(short > 0, "no journal lacked what the map has");
+    assert!(short.iter().all(|count| *count > 10), "{short:?} journals lacked what the map has");
 }

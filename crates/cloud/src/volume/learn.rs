@@ -273,6 +273,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// What the store has need not be uploaded from the journal again.
     fn journal_catches_up(&mut self) {
         let next = self.map.journal_next;
+        let is_short = self.is_known && self.session.is_short;
+        if is_short || self.is_passed_by_copy(next) {
+            // The journal was written on since, under numbers that the store has other writes of.
+            return self.lose_to_copy();
+        }
         self.upload.cut_next = self.upload.cut_next.max(next);
         self.upload.recorded = self.map.number;
         self.upload.marks.clear();

@@ -240,7 +240,7 @@ impl<B> Volume<B> {
         let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));
         let journal = Journal::new(ring, batches, from);
         let (seq_next, is_short) = (journal.seq_next, map.journal_next > journal.seq_next);
-        let uploaded = Uploaded::of(&journal, map.journal_next);
+        let uploaded = Uploaded::of(&journal, map.journal_next, &tail.claims);
         let end = plan.size_bytes.div_ceil(plan.block_bytes.into());
         let resizing = super::size::Resizing::opened(journal.batches.iter(), end);
         let mut upload = Uploads::default();

@@ -189,6 +189,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 }
             }
         }
-        self.uploaded = Uploaded::of(&self.journal, next);
+        self.uploaded = Uploaded::of(&self.journal, next, &self.commit.recorded.claims);
     }
 }

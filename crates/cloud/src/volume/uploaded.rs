@@ -13,6 +13,7 @@
 use super::recover::overlay_of;
 use super::{LocalPlace, Volume};
 use crate::journal::Journal;
+use crate::meta::Claims;
 use crate::runs::Runs;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{DerefMut, Range};
@@ -31,10 +32,13 @@ pub(super) struct Uploaded {
 
 impl Uploaded {
     /// What a journal's batches before this one still hold of what the map has. Where the journal
-    /// ends before, what it lacks may be newer than what it has: then it holds nothing.
-    pub(super) fn of(journal: &Journal, journal_next: u64) -> Self {
+    /// ended before, what it lacks may be newer than what it has: then it holds nothing, also once
+    /// it has been written on, in a life that no session of `claims` uploaded from.
+    pub(super) fn of(journal: &Journal, journal_next: u64, claims: &Claims) -> Self {
         let mut uploaded = Uploaded::default();
-        if journal_next > journal.seq_next {
+        let life = claims.newest_life().unwrap_or(u32::MAX);
+        let mut before = journal.batches.iter().take_while(|batch| batch.seq < journal_next);
+        if journal_next > journal.seq_next || before.any(|batch| batch.life > life) {
             return uploaded;
         }
         let places = overlay_of(&journal.batches, ..journal_next);

@@ -59,6 +59,7 @@ pub struct CloudAnswer {
     /// Of these, second ones for reads that were late.
     pub requests_hedged: u64,
     /// Requests for blocks that reads wait for, counted when they begin, repetitions left out.
+    #[serde(default)]
     pub read_requests: u64,
     /// Calls refused since the store could not serve them in their class's time.
     pub refused: u64,

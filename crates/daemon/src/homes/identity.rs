@@ -3,9 +3,10 @@
 //! How: the kernel's tree of devices shows identifiers of a disk and the number of a partition; of
 //! a loop device, its file. Each start compares what it finds with what the catalog has of the
 //! volume.
-//! Invariant: a device that is known to be another one than the volume's is not opened. Where
-//! either is not known, nothing changes. Cost: some small files per device and start. Not for:
-//! regular files, which a backup brings back as others.
+//! Invariant: a device that is known to be another one than the volume's is not opened, nor one
+//! that does not answer where the volume's is known. Where either is not known, nothing changes.
+//! Cost: some small files per device and start. Not for: regular files, which a backup brings back
+//! as others.
 
 use super::Homes;
 use crate::catalog::{DeviceIdentity, VolumePhase, VolumeRecord};
@@ -49,15 +50,19 @@ pub(super) struct FoundHome {
 }
 
 impl Homes {
-    /// Looks at what is at a volume's path, and notes it; of a path that hangs nothing is known.
-    /// Why it is not the volume's, if so.
+    /// Looks at what is at a volume's path, and notes it. Why it is not the volume's, or cannot be
+    /// told from another one, if so.
     pub(super) fn look(&self, name: &Name, record: &VolumeRecord) -> Option<String> {
         let (path, looked_at) = (self.path(record), self.path(record));
         let is_accepted = record.phase == VolumePhase::Creating || self.accepted.contains(name);
         let known = record.home_device.clone().filter(|_| !is_accepted);
-        let looking = move || found(&looked_at, known);
-        let found = look_at(&path, looking).unwrap_or_else(|_| FoundHome {
+        let looking = {
+            let known = known.clone();
+            move || found(&looked_at, known)
+        };
+        let found = look_at(&path, looking).unwrap_or_else(|cause| FoundHome {
             device: record.home_device.clone(),
+            refusal: known.map(|known| format!("whether it is {known} is not known: {cause}")),
             ..FoundHome::default()
         });
         let refusal = found.refusal.clone();
@@ -116,10 +121,26 @@ fn found(path: &Path, known: Option<DeviceIdentity>) -> FoundHome {
     FoundHome { refusal, ..nothing(device) }
 }
 
-/// What a device is, where it is another one than the known one.
+/// What a device is, where it is another one than the known one. Of an identifier that names its
+/// kind, the kernel may choose another kind for the same disk after an update.
 fn other_than<'a>(known: &DeviceIdentity, now: &'a [DeviceIdentity]) -> Option<&'a DeviceIdentity> {
     let same_key = now.iter().find(|now| now.key == known.key)?;
-    (same_key.value != known.value).then_some(same_key)
+    let kind = |identity: &DeviceIdentity| {
+        let (kind, _) = identity.value.split_once('.')?;
+        PREFIXES.contains(&kind).then(|| kind.to_owned())
+    };
+    (same_key.value != known.value && kind(same_key) == kind(known)).then_some(same_key)
+}
+
+/// What stays of the identifier of a mapped device when it is mapped under another name.
+fn without_name(value: &str) -> Option<String> {
+    if !value.starts_with("CRYPT-") {
+        return Some(value.to_owned());
+    }
+    let words: Vec<&str> = value.splitn(4, '-').collect();
+    let is_uuid =
+        |word: &&str| word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    words.get(2).is_some_and(is_uuid).then(|| words[..3].join("-"))
 }
 
 /// All that the tree at `devices` says of a block device, the best first.
@@ -137,7 +158,7 @@ fn identities(devices: &Path, number: u64) -> Vec<DeviceIdentity> {
         None => &device,
     };
     let of = |key: &&str| {
-        let mut value = read(disk, key)?;
+        let mut value = without_name(&read(disk, key)?)?;
         if *key == "loop/backing_file" {
             let from = read(disk, "loop/offset");
             value.extend(from.map(|from| format!(", from byte {from}")));
@@ -180,6 +201,9 @@ mod tests {
         device(2, "a/a2", &[("partition", "2")]);
         device(3, "b", &[("wwid", "eui.0000000000000000"), ("serial", "0000"), ("uuid", "")]);
         device(4, "l", &[("loop/backing_file", "/x/y z (deleted)"), ("loop/offset", "0")]);
+        let luks = "CRYPT-LUKS2-0123456789abcdef0123456789abcdef-home";
+        device(6, "d", &[("dm/uuid", luks)]);
+        device(7, "e", &[("dm/uuid", "CRYPT-PLAIN-home")]);
         device(5, "m", &[("loop/backing_file", "/x/y z"), ("loop/offset", "4096")]);
         let of = |minor: u32| {
             let found = identities(tree.path(), rustix::fs::makedev(8, minor));
@@ -190,7 +214,8 @@ mod tests {
         assert_eq!(of(2)[0], "device/wwid `naa.50a, partition 2`");
         assert_eq!(of(4), ["loop/backing_file `/x/y z`"]);
         assert_eq!(of(5), ["loop/backing_file `/x/y z, from byte 4096`"]);
-        assert!(of(3).is_empty() && of(9).is_empty());
+        assert_eq!(of(6), ["dm/uuid `CRYPT-LUKS2-0123456789abcdef0123456789abcdef`"]);
+        assert!(of(3).is_empty() && of(7).is_empty() && of(9).is_empty());
     }
 
     /// Goal: a device is another one only where the same identifier of both is known. Method:
@@ -207,6 +232,9 @@ mod tests {
         assert_eq!(other_than(&known, &[]), None);
         assert_eq!(other_than(&known, std::slice::from_ref(&better)), None);
         assert_eq!(other_than(&known, &[better.clone(), same]), None);
-        assert_eq!(other_than(&known, &[better, other.clone()]), Some(&other));
+        assert_eq!(other_than(&known, &[better.clone(), other.clone()]), Some(&other));
+        let (kind, next) = (identity("wwid", "nvme.1b36-abc"), identity("wwid", "naa.6"));
+        assert_eq!(other_than(&better, &[kind]), None, "the kernel may name it by another kind");
+        assert_eq!(other_than(&better, std::slice::from_ref(&next)), Some(&next));
     }
 }

@@ -539,7 +539,8 @@ impl LogStore {
     /// Gives up copies that find no room, where nothing of the log's own will make any, so that a
     /// stop need not wait for them: the originals stay where they are.
     pub fn give_up_copies(&mut self) {
-        if !is_stranded(self) {
+        // What it owes to the streams may find room.
+        if self.owes_pump || !is_stranded(self) {
             return;
         }
         for stream in Stream::COPIES {
