@@ -9,7 +9,7 @@ use crate::lost::{assert_holds, fill};
 use layby_tests::{Node, layby, small_levels};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Changes one digit of the checksum that a file carries.
@@ -22,13 +22,8 @@ fn damage(path: &Path) {
     fs::write(path, bytes).expect("the test's own folder");
 }
 
-/// Goal: a check names each damaged file of a node that a start would do without, with what is lost
-/// by that and what to do, and is not sound; the start says so once, however many volumes it opens,
-/// and leaves a sound file where it writes one. Method: a node with two volumes in object stores; a
-/// digit of each file's checksum; a check, a start, a check.
-#[test]
-fn a_check_names_damaged_files() {
-    let work = TempDir::new().expect("a temporary folder");
+/// The folder of a stopped node that has two volumes in object stores.
+fn with_two_volumes(work: &TempDir) -> PathBuf {
     let dir = work.path().join("node");
     let node = Node::start(&dir, &small_levels());
     for name in ["one", "two"] {
@@ -36,6 +31,17 @@ fn a_check_names_damaged_files() {
         node.layby(&["volume", "create", name, "--size", "1MiB", "--path", &url]);
     }
     node.stop();
+    dir
+}
+
+/// Goal: a check names each damaged file of a node that a start would do without, with what is lost
+/// by that and what to do, and is not sound; the start says so once, however many volumes it opens,
+/// and leaves a sound file where it writes one. Method: a node with two volumes in object stores; a
+/// digit of each file's checksum; a check, a start, a check.
+#[test]
+fn a_check_names_damaged_files() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = with_two_volumes(&work);
     let words = ["check", "--dir", &*dir.to_string_lossy()];
     for (name, cost, hint) in [
         ("catalog.last", "an older copy of the catalog", "`catalog.json`"),
@@ -73,13 +79,7 @@ fn a_check_names_damaged_files() {
 #[test]
 fn a_check_says_what_a_start_needs() {
     let work = TempDir::new().expect("a temporary folder");
-    let dir = work.path().join("node");
-    let node = Node::start(&dir, &small_levels());
-    for name in ["one", "two"] {
-        let url = format!("file://{}/{name}", work.path().display());
-        node.layby(&["volume", "create", name, "--size", "1MiB", "--path", &url]);
-    }
-    node.stop();
+    let dir = with_two_volumes(&work);
     let both = ["reached.json", "reached.copy.json"];
     both.iter().for_each(|name| damage(&dir.join(name)));
     let needed = ["is not sound", "put the newest `reached.json`", "move both away"];

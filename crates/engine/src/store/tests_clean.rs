@@ -67,6 +67,18 @@ impl Churn {
         Churn { io, log, filled: Filled(0), data: vec![7; block_size.len()] }
     }
 
+    /// A small log with all its slots written, and up to as many blocks overwritten at random.
+    fn full(seed: u64, rng: &mut Rng) -> Churn {
+        let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
+        let slots = churn.log.slot_count();
+        (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
+        for _ in 0..rng.below(u64::from(slots)) {
+            let slot = Slot(rng.below(slots.into()) as u32);
+            assert_eq!(churn.write(slot, Stream::Write), Ok(()));
+        }
+        churn
+    }
+
     /// Writes one block and waits for its end.
     pub(super) fn write(&mut self, slot: Slot, stream: Stream) -> Result<(), ErrorKind> {
         let entry = AppendEntry { slot, key: key(slot), dirty: true };
@@ -308,13 +320,8 @@ fn a_log_without_room_for_copies_refuses() {
     let refused = AtomicU32::new(0);
     for_each_seed(100, |seed| {
         let mut rng = Rng::new(seed);
-        let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
+        let mut churn = Churn::full(seed, &mut rng);
         let slots = churn.log.slot_count();
-        (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
-        for _ in 0..rng.below(u64::from(slots)) {
-            let slot = Slot(rng.below(slots.into()) as u32);
-            assert_eq!(churn.write(slot, Stream::Write), Ok(()));
-        }
         let kept = churn.log.free_segments.len().min(seed as usize % 2);
         let hidden: Vec<u32> = churn.log.free_segments.drain(kept..).collect();
         for _ in 0..4 * slots {
@@ -340,13 +347,8 @@ fn a_stop_gives_up_copies_without_room() {
     let stranded = AtomicU32::new(0);
     for_each_seed(100, |seed| {
         let mut rng = Rng::new(seed);
-        let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
+        let mut churn = Churn::full(seed, &mut rng);
         let slots = churn.log.slot_count();
-        (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
-        for _ in 0..rng.below(u64::from(slots)) {
-            let slot = Slot(rng.below(slots.into()) as u32);
-            assert_eq!(churn.write(slot, Stream::Write), Ok(()));
-        }
         churn.log.free_segments.truncate(seed as usize % 2);
         let has_copies = |log: &LogStore| {
             let is_queued = |stream: &Stream| !log.streams[*stream as usize].queue.is_empty();
