@@ -10,6 +10,7 @@
 //! Cost: a page of 4 KiB per batch, 24 bytes of it per write. Not for: random access; see `volume`.
 
 use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader, crc32c};
+use crate::segment::CHUNK_BYTES;
 use layby_types::Nanos;
 use layby_types::parity::{CONTENT_BYTES, put_parity, rebuild};
 use std::cmp::Ordering;
@@ -201,7 +202,12 @@ pub(crate) fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Optio
         let blocks = start..end;
         let place = (count & 1 == 1).then_some(payload);
         if place.is_some() {
-            payload = payload.checked_add((count >> 1).checked_mul(block_bytes)?)?;
+            let length = (count >> 1).checked_mul(block_bytes)?;
+            // No write is longer, and blocks of a payload are counted in 16 bits from here on.
+            if length > CHUNK_BYTES as u64 {
+                return None;
+            }
+            payload = payload.checked_add(length)?;
         }
         entries.push(JournalEntry { blocks, at: place, crc });
     }
@@ -519,5 +525,20 @@ mod tests {
         }
         let page = encode_header(&ring(), &batch(), u64::MAX);
         assert!(decode_header(&ring(), &page, 4096).is_none(), "it vouches for all");
+    }
+
+    /// Goal: a payload is as long as the longest that a volume writes at most: places count its
+    /// blocks in 16 bits. Method: that length, a block more, and more than 16 bits.
+    #[test]
+    fn payloads_are_bounded() {
+        let ring = Ring { capacity: 1 << 30, ..ring() };
+        for (blocks, is_taken) in [(16, true), (17, false), (65_537, false)] {
+            let at = batch().at;
+            let entry = JournalEntry { blocks: 3..3 + blocks, at: Some(at + PAGE_BYTES), crc: 1 };
+            let bytes = (1 + blocks) * PAGE_BYTES;
+            let batch = Batch { bytes, entries: vec![entry], ..batch() };
+            let page = encode_header(&ring, &batch, 6);
+            assert_eq!(decode_header(&ring, &page, 4096).is_some(), is_taken, "{blocks} blocks");
+        }
     }
 }
