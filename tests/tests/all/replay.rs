@@ -91,6 +91,24 @@ fn levels_serve_their_classes() {
     assert_eq!(answer["levels"][1]["block_writes"], 1);
 }
 
+/// Goal: a service without reads has no hit ratio, and none without writes a time of writes.
+/// Method: one service that writes alone, one that reads alone, as a table and in JSON.
+#[test]
+fn services_without_reads_have_no_hit_ratio() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("write", 0, 0), ("read", 1, 0), ("read", 1, 0)]);
+    let words = ["replay", &path, "--levels", "8blocks,8blocks,8blocks"];
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let services = found["services"].as_array().expect("a list");
+    let of = |name: &str| services.iter().find(|one| one["name"] == name).expect("it is there");
+    let (writes, reads) = (of("0"), of("1"));
+    assert_eq!((&writes["hit_ratio"], &writes["read_us_mean"]), (&Value::Null, &Value::Null));
+    assert_eq!((&reads["hit_ratio"], &reads["write_us_mean"]), (&0.5.into(), &Value::Null));
+    assert!(writes["write_us_mean"].is_number() && reads["read_us_mean"].is_number(), "{found}");
+    let text = must(&binary().to_string_lossy(), &words);
+    assert!(!text.contains("0.0000") && text.contains(" - |"), "{text}");
+}
+
 /// Goal: services are called by the trace's own numbers, whichever volume comes first, and a number
 /// that no volume has is refused. Method: volume 7 before volume 3; another trace, two-volumed and
 /// recorded, whose volumes are 1 and 2.

@@ -155,9 +155,11 @@ struct ServiceAnswer {
     /// Blocks read that each level had, fastest first.
     hits: [u64; PADSA_LEVELS],
     misses: u64,
-    hit_ratio: f64,
-    read_us_mean: f64,
-    write_us_mean: f64,
+    /// Null where nothing was read.
+    hit_ratio: Option<f64>,
+    read_us_mean: Option<f64>,
+    /// Null where nothing was written.
+    write_us_mean: Option<f64>,
 }
 
 pub(super) fn run(
@@ -297,6 +299,9 @@ impl LevelsAnswer {
             "write us",
         ];
         let mut rows = table(headings, 2);
+        let figure = |figure: Option<f64>, digits: usize| {
+            figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.digits$}"))
+        };
         for service in &self.services {
             let [dram, nvm, ssd] = service.hits.map(|hits| hits.to_string());
             rows.add_row([
@@ -308,9 +313,9 @@ impl LevelsAnswer {
                 nvm,
                 ssd,
                 service.misses.to_string(),
-                format!("{:.4}", service.hit_ratio),
-                format!("{:.2}", service.read_us_mean),
-                format!("{:.2}", service.write_us_mean),
+                figure(service.hit_ratio, 4),
+                figure(service.read_us_mean, 2),
+                figure(service.write_us_mean, 2),
             ]);
         }
         output.line(&rows.to_string())?;
@@ -389,7 +394,7 @@ fn level_answers(
 impl ServiceAnswer {
     fn new(name: String, class: &'static str, volume: &VolumeReport) -> Self {
         let (reads, writes) = (volume.blocks_read(), volume.blocks_written());
-        let mean = |ns: f64, count: u64| ns / 1e3 / count.max(1) as f64;
+        let mean = |ns: f64, count: u64| (count > 0).then(|| ns / 1e3 / count as f64);
         ServiceAnswer {
             name,
             class,
@@ -397,7 +402,7 @@ impl ServiceAnswer {
             writes,
             hits: std::array::from_fn(|level| volume.hits[level]),
             misses: volume.misses,
-            hit_ratio: volume.hit_ratio(),
+            hit_ratio: (reads > 0).then(|| volume.hit_ratio()),
             read_us_mean: mean(volume.read_ns, reads),
             write_us_mean: mean(volume.write_ns, writes),
         }
