@@ -25,6 +25,15 @@ fn refusal(words: &[&str], code: i32) -> Refusal {
     refusal
 }
 
+/// What goes to standard output, and to standard error.
+#[track_caller]
+fn both(words: &[&str]) -> (String, String) {
+    let ended = Command::new(binary()).args(words).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(ended.status.success(), "{words:?}: {}", text(&ended.stderr));
+    (text(&ended.stdout), text(&ended.stderr))
+}
+
 /// A trace of whole blocks: operation, volume, block.
 fn trace(work: &TempDir, requests: &[(&str, u32, u64)]) -> String {
     let mut text = String::from("at_ns,volume,operation,offset,length\n");
@@ -373,6 +382,18 @@ fn samples_have_a_spread() {
     }
     let one = must(&binary().to_string_lossy(), &words[..4]);
     assert!(one.contains("one seed shows no uncertainty"), "{one}");
+    let (csv, beside) = both(&[&words[..], &["--csv"]].concat());
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    assert_eq!(lines.next().and_then(|line| line.get(5).copied()), Some("miss_ratio_deviation"));
+    let deviation = |line: Vec<&str>| line[5].parse::<f64>().expect("a number");
+    let told = curves[0]["points"].as_array().expect("a list");
+    for (line, point) in lines.zip(told) {
+        let said = point["miss_ratio_deviation"].as_f64().expect("a deviation");
+        assert!((deviation(line) - said).abs() < 1e-9, "{point}");
+    }
+    assert!(beside.contains("sampled, seed 2: standard deviation"), "{beside}");
+    let (_, beside) = both(&[&words[..], &["--csv", "--compare"]].concat());
+    assert!(beside.contains("sampled, seed 3: mean absolute error"), "{beside}");
 }
 
 /// Goal: a volume without requests that count has no miss ratio, and is not said to miss all.
@@ -388,7 +409,7 @@ fn a_volume_without_reads_has_no_miss_ratio() {
     let text = must(&binary().to_string_lossy(), &words);
     assert!(text.contains("|          - |") && !text.contains("1.0000"), "{text}");
     let csv = must(&binary().to_string_lossy(), &[&words[..], &["--csv"]].concat());
-    assert!(csv.contains("exact,,0,1,0.5\n") && csv.contains("exact,,1,1,\n"), "{csv}");
+    assert!(csv.contains("exact,,0,1,0.5,\n") && csv.contains("exact,,1,1,,\n"), "{csv}");
 }
 
 /// Goal: a sample that follows no block is no curve. Method: one in ten thousand of three blocks,

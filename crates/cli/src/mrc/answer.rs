@@ -330,15 +330,20 @@ impl MrcAnswer {
                 output.line(&line)?;
             }
         }
-        for (count, what) in [
-            (self.passed_over, "trims and flushes were passed over"),
-            (self.skipped, "records were wrong and left out"),
-        ] {
-            if count > 0 {
-                output.line(&format!("{count} {what}"))?;
-            }
+        for line in self.left_out() {
+            output.line(&line)?;
         }
         output.line(&format!("{:.2} s in all, reading included", self.seconds))
+    }
+
+    /// Records that are in no curve.
+    fn left_out(&self) -> impl Iterator<Item = String> {
+        let counts = [
+            (self.passed_over, "trims and flushes were passed over"),
+            (self.skipped, "records were wrong and left out"),
+        ];
+        let some = counts.into_iter().filter(|(count, _)| *count > 0);
+        some.map(|(count, what)| format!("{count} {what}"))
     }
 
     fn table(&self, curve: &CurveAnswer) -> String {
@@ -368,19 +373,23 @@ impl MrcAnswer {
 
     /// A line per point; what is to be said beside goes where reports go.
     pub(super) fn csv(&self, output: &mut Output) -> Result<(), Failure> {
-        output.line("kind,seed,volume,cache_blocks,miss_ratio")?;
+        output.line("kind,seed,volume,cache_blocks,miss_ratio,miss_ratio_deviation")?;
+        let figure =
+            |figure: Option<f64>| figure.map_or(String::new(), |figure| figure.to_string());
         for curve in &self.curves {
-            if let Some(warning) = &curve.warning {
-                output.progress(&format!("warning: {}: {warning}", curve.title()));
+            for note in curve.notes() {
+                output.progress(&format!("{}: {note}", curve.title()));
             }
             let seed = curve.seed.map_or(String::new(), |seed| seed.to_string());
             let volume = curve.volume.map_or(String::new(), |volume| volume.to_string());
             for point in &curve.points {
                 let (kind, cache_blocks) = (curve.kind, point.cache_blocks);
-                let miss_ratio = point.miss_ratio.map_or(String::new(), |ratio| ratio.to_string());
-                output.line(&format!("{kind},{seed},{volume},{cache_blocks},{miss_ratio}"))?;
+                let figures = [figure(point.miss_ratio), figure(point.miss_ratio_deviation)];
+                let figures = figures.join(",");
+                output.line(&format!("{kind},{seed},{volume},{cache_blocks},{figures}"))?;
             }
         }
+        self.left_out().for_each(|line| output.progress(&line));
         Ok(())
     }
 }

@@ -43,7 +43,8 @@ follows no block is refused, one of few blocks is marked.
 With several seeds the table has the standard deviation of the miss ratio over them, an estimate of
 how far a single sample is off where the exact curve is too dear. What all samples have in common,
 as that they cannot tell small sizes apart, is not in it.
-A volume without requests that count has no miss ratio: a dash, or null in JSON.
+A volume without requests that count has no miss ratio: a dash, or null in JSON. With --csv what the
+table says beside, as errors and warnings, goes to standard error.
 Trims and flushes are passed over.
 
 Exit codes: 0 done; 2 a word is wrong, the trace holds no reads and writes, or the sample follows
