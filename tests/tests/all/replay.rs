@@ -516,6 +516,31 @@ fn a_report_is_whole_and_kept() {
     assert!(fs::read_to_string(&page).expect("it is there").starts_with("<!doctype"));
 }
 
+/// Goal: two recordings of one name are told apart, and one that is named twice is refused. Method:
+/// links in two folders.
+#[test]
+fn recordings_of_one_name_are_told_apart() {
+    let work = TempDir::new().expect("a temporary folder");
+    let links = ["night", "day"].map(|name| {
+        let folder = work.path().join(name);
+        fs::create_dir(&folder).expect("the folder takes folders");
+        let mut text = String::from("time_s,bytes_per_s\n");
+        for at in 0..400 {
+            writeln!(text, "{at},{}", name.len() * 100_000 * (1 + at % 5)).expect("it takes all");
+        }
+        let path = folder.join("link.csv");
+        fs::write(&path, text).expect("the folder takes files");
+        path.display().to_string()
+    });
+    let words = ["lab", "run", "links", "--runs", "1", "--csv", "--link", &links[0], "--link"];
+    let shown = must(&binary().to_string_lossy(), &[&words[..], &[&links[1]]].concat());
+    let rows = |name: &str| shown.lines().filter(|line| line.contains(name)).count();
+    // Once more, in the line that runs it again.
+    assert!(rows(&links[0]) > 2 && rows(&links[0]) == rows(&links[1]), "{shown}");
+    let twice = refusal(&[&words[..], &[&links[0]]].concat(), 2);
+    twice.assert_explains(&["--link", "twice", "link.csv"]);
+}
+
 /// Goal: what is wrong is explained, with its exit code. Method: a mistake of each kind.
 #[test]
 fn mistakes_are_explained() {

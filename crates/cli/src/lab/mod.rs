@@ -14,6 +14,7 @@ use crate::devices::Devices;
 use crate::input;
 use crate::new_file::NewFile;
 use crate::output::{Failure, Output, table};
+use crate::replay::{named_twice, twice};
 use crate::trace::failed;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
@@ -182,8 +183,10 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
         files => Some(Devices::load(files)?.priced_rows()?),
     };
     let runs = arguments.runs.unwrap_or(choices.runs);
-    let traces = arguments.trace.iter().map(|path| trace(path)).collect::<Result<_, _>>()?;
-    let links = arguments.link.iter().map(|path| link(path)).collect::<Result<_, _>>()?;
+    let traces = named("--trace", &arguments.trace)?.into_iter().zip(&arguments.trace);
+    let traces = traces.map(|(name, path)| trace(name, path)).collect::<Result<_, _>>()?;
+    let links = named("--link", &arguments.link)?.into_iter().zip(&arguments.link);
+    let links = links.map(|(name, path)| link(name, path)).collect::<Result<_, _>>()?;
     let (seed, scale) = (arguments.seed, arguments.scale);
     let (files, origin) = (named_files(arguments), origin());
     let options = Options { seed, runs, stays, devices, scale, traces, links, files, origin };
@@ -250,8 +253,24 @@ fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> 
     }
 }
 
+/// What the report calls recordings: by the names of their files, or by their paths where these
+/// would not tell them apart.
+fn named(flag: &str, paths: &[PathBuf]) -> Result<Vec<String>, Report> {
+    if let Some(path) = twice(paths) {
+        let report = named_twice(flag, &path.display().to_string());
+        return Err(report.state("nothing was run or written"));
+    }
+    let short = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_os_string();
+    let name = |path: &PathBuf| {
+        let alike = paths.iter().filter(|other| short(other) == short(path)).count();
+        let name = if alike > 1 { path.clone().into_os_string() } else { short(path) };
+        name.to_string_lossy().into_owned()
+    };
+    Ok(paths.iter().map(name).collect())
+}
+
 /// The requests of a trace.
-fn trace(path: &Path) -> Result<RecordedTrace, Report> {
+fn trace(name: String, path: &Path) -> Result<RecordedTrace, Report> {
     let report = |cause: TraceError| {
         failed(format!("cannot read the trace `{}`", path.display()), &cause)
             .state("nothing was run or written")
@@ -263,7 +282,6 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
     while reader.fill(&mut batch).map_err(report)? > 0 {
         records.extend_from_slice(&batch);
     }
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     RecordedTrace::new(name, reader.unit(), records).map_err(|cause| {
         let hint = match cause {
             Unfit::Objects => {
@@ -276,7 +294,7 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
 }
 
 /// What a link carried.
-fn link(path: &Path) -> Result<RecordedLink, Report> {
+fn link(name: String, path: &Path) -> Result<RecordedLink, Report> {
     let opened = std::fs::File::open(input::place(path));
     let opened = opened.map_err(|cause| TraceError::Open { path: path.to_path_buf(), cause });
     let read = opened.and_then(|file| read_link(BufReader::new(file)));
@@ -285,7 +303,6 @@ fn link(path: &Path) -> Result<RecordedLink, Report> {
             .state("nothing was run or written")
             .hint("--link takes lines of `time_s,bytes_per_s` or `time_s,bytes_per_s,rtt_ms`")
     })?;
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     RecordedLink::new(name, trace).map_err(|cause| {
         let hint = match cause {
             Unfit::Uneven { .. } => {
