@@ -6,7 +6,7 @@
 
 use crate::devices::{Description, Rate};
 use crate::new_file::NewFile;
-use crate::output::{Failure, Output, bytes, table};
+use crate::output::{Failure, Output, bytes, note, table};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::config::{Name, Size, Time, is_dax};
@@ -174,7 +174,12 @@ fn measure(arguments: &ProbeArguments, output: &Output) -> Result<Probed, Report
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}") {
         bar.set_style(style);
     }
+    let is_drawn = output.is_terminal();
     let probed = probe(&plan, &mut |progress| {
+        if !is_drawn {
+            let (number, total) = (progress.done + 1, progress.total);
+            note(&format!("probe: {}, step {number} of at most {total}", progress.step));
+        }
         bar.set_length(u64::from(progress.total));
         bar.set_position(u64::from(progress.done));
         bar.set_message(progress.step);

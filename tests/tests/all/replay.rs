@@ -1,7 +1,7 @@
-//! `layby replay`, `mrc` and `probe` as users run them: known answers, mistakes explained.
+//! `layby replay`, `mrc`, `probe` and `demo` as users run them: known answers, mistakes explained.
 //!
-//! How: the binary, hand-made traces in a temporary folder, answers in JSON. Cost: a second or
-//! two: probes write a few MiB.
+//! How: the binary, hand-made traces in a temporary folder, answers in JSON. Cost: a few
+//! seconds: probes write a few MiB, the demo runs for two seconds.
 
 use layby_tests::{Refusal, binary, must};
 use serde_json::Value;
@@ -276,6 +276,10 @@ fn a_measured_device_is_replayed() {
         assert_eq!((known, bytes), (&name.into(), &(4 << 20).into()));
         file
     });
+    let (_, beside) = both(&["probe", &folder, "--size", "4MiB", "--seconds", "0.002"]);
+    for line in ["probe: writing the file, step 1 of at most 13", "probe: deeper queues, step 6"] {
+        assert!(beside.contains(line), "{line} is missing: {beside}");
+    }
     let entries = fs::read_dir(work.path()).expect("the folder is there").count();
     assert_eq!(entries, 3, "a probe left something behind");
     let [ssd, other] = &files;
@@ -291,6 +295,18 @@ fn a_measured_device_is_replayed() {
     let chosen = answer(&["replay", &path, "--json", "--levels", &chosen, "--devices", other]);
     assert_eq!(chosen["levels"][2]["device"]["name"], "other");
     assert_eq!(chosen["home"]["read_us"], 250.0);
+}
+
+/// Goal: where standard error is no terminal, the demo says which phase has begun, and standard
+/// output is its answer alone. Method: the shortest demo.
+#[test]
+fn a_demo_says_how_far_it_is() {
+    let words = ["demo", "--seconds", "1", "--vehicles", "1", "--json"];
+    let (shown, beside) = both(&words);
+    serde_json::from_str::<Value>(&shown).expect("the answer is JSON");
+    for line in ["demo: one class for all, 1 s\n", "demo: with classes, 1 s\n"] {
+        assert!(beside.contains(line), "{line} is missing: {beside}");
+    }
 }
 
 /// Goal: what exists is described without its writes, which are then asked for. Method: a probe of

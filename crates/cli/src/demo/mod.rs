@@ -9,14 +9,15 @@
 
 mod load;
 mod phase;
+mod progress;
 mod report;
 
 use crate::commands::{interrupted, runtime};
 use crate::output::{Failure, Output};
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::error::{Report, ReportKind};
 use layby_trace::Workload;
+use progress::Progress;
 use std::time::Duration;
 
 /// Vehicles at least.
@@ -87,7 +88,7 @@ impl From<WorkloadArgument> for Workload {
 }
 
 pub(crate) fn run(arguments: &DemoArguments, output: &mut Output) -> Result<(), Failure> {
-    let progress = progress_bar(arguments, output);
+    let progress = Progress::new(arguments.seconds, output.is_terminal());
     let runtime = runtime(1)?;
     let phases = runtime.block_on(async {
         let stop = interrupted()?;
@@ -101,14 +102,14 @@ pub(crate) fn run(arguments: &DemoArguments, output: &mut Output) -> Result<(), 
     });
     // Clients that an interrupted phase left behind must not keep the process.
     runtime.shutdown_background();
-    progress.finish_and_clear();
+    progress.end();
     let (one, classes) = phases?;
     report::print(arguments.json, &one, &classes, output)
 }
 
 async fn both(
     arguments: &DemoArguments,
-    progress: &ProgressBar,
+    progress: &Progress,
 ) -> Result<(phase::Outcome, phase::Outcome), Report> {
     let plan = phase::Plan {
         duration: Duration::from_secs(arguments.seconds),
@@ -117,21 +118,9 @@ async fn both(
         seed: arguments.seed,
         tick: Duration::from_millis(1000 / TICKS_PER_SECOND),
     };
-    progress.set_message("one class for all");
+    progress.begin("one class for all");
     let one = phase::run(&plan, phase::Classes::OneForAll, progress).await?;
-    progress.set_message("with classes");
+    progress.begin("with classes");
     let classes = phase::run(&plan, phase::Classes::ByService, progress).await?;
     Ok((one, classes))
-}
-
-/// A bar where a person looks at standard error, nothing in a pipe.
-fn progress_bar(arguments: &DemoArguments, output: &Output) -> ProgressBar {
-    let target = if output.is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(Some(2 * arguments.seconds * TICKS_PER_SECOND), target);
-    let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -5,7 +5,7 @@
 //! Invariant: the temporary directory goes with the phase, also when it fails.
 
 use super::load::{Client, Measured};
-use indicatif::ProgressBar;
+use super::progress::Progress;
 use layby_daemon::api::StatusAnswer;
 use layby_daemon::client::{ControlClient, NbdClientError};
 use layby_daemon::config::{Config, Overrides};
@@ -129,7 +129,7 @@ pub(super) struct Outcome {
 pub(super) async fn run(
     plan: &Plan,
     classes: Classes,
-    progress: &ProgressBar,
+    progress: &Progress,
 ) -> Result<Outcome, Report> {
     let dir = temporary(&std::env::temp_dir())?;
     // Without such a directory the NVM level is a plain file, and as slow as its disk.
@@ -209,7 +209,7 @@ async fn drive(
     plan: &Plan,
     volumes: Vec<VolumePlan>,
     socket: &Path,
-    progress: &ProgressBar,
+    progress: &Progress,
 ) -> Result<Vec<(&'static ServiceSpec, Measured)>, Report> {
     let is_over = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
@@ -229,7 +229,7 @@ async fn drive(
             break;
         }
         clock.tick().await;
-        progress.inc(1);
+        progress.tick();
     }
     is_over.store(true, Ordering::Relaxed);
     let collecting = tokio::task::spawn_blocking(|| collect(threads));
