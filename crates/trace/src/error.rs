@@ -216,6 +216,8 @@ pub enum TraceError {
         path: PathBuf,
         /// How it begins.
         found: String,
+        /// The first byte that no text has.
+        binary_at: Option<usize>,
     },
     /// The file is no sound Parquet, or not one of ours.
     Parquet {
@@ -262,7 +264,9 @@ impl TraceError {
     /// The beginning of a file whose format cannot be told.
     pub(crate) fn unsure(path: PathBuf, head: &[u8]) -> TraceError {
         let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        TraceError::Unsure { path, found: shown(line) }
+        let is_binary = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
+        let binary_at = head.iter().position(is_binary);
+        TraceError::Unsure { path, found: shown(line), binary_at }
     }
 }
 
@@ -279,10 +283,16 @@ impl fmt::Display for TraceError {
                 kept.display()
             ),
             TraceError::Bad { place, fault } => write!(f, "{place}: {fault}"),
-            TraceError::Unsure { path, found } if found.is_empty() => {
+            TraceError::Unsure { path, binary_at: Some(at), .. } => write!(
+                f,
+                "`{}` is binary, as its byte {at} shows, and fits no format that is known by \
+                 its contents",
+                path.display()
+            ),
+            TraceError::Unsure { path, found, .. } if found.is_empty() => {
                 write!(f, "`{}` is empty, or begins with an empty line", path.display())
             }
-            TraceError::Unsure { path, found } => {
+            TraceError::Unsure { path, found, .. } => {
                 write!(f, "`{}` begins with `{found}`, which fits no format", path.display())
             }
             TraceError::Parquet { cause } => write!(f, "not a sound Parquet trace: {cause}"),

@@ -78,6 +78,13 @@ fn traces_that_are_none_are_refused() {
     ] {
         refusal(&["replay", path], code).assert_explains(&["cannot read the trace", path, word]);
     }
+    // A recording that only its name could tell: its first request comes after ten seconds.
+    let record = [&10_u32.to_le_bytes()[..], &7_u64.to_le_bytes(), &[0xff; 12]].concat();
+    let nameless = work.path().join("recording").display().to_string();
+    fs::write(&nameless, record).expect("the folder takes files");
+    let words = ["is binary, as its byte 1 shows", "--format", ".oracleGeneral"];
+    refusal(&["replay", &nameless], 2).assert_explains(&words);
+    answer(&["replay", &nameless, "--format", "oracle-general", "-s", "1blocks", "--json"]);
 }
 
 /// Goal: levels serve the classes as PADSA has it, at its costs. Method: a block of each class,

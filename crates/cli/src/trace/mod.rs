@@ -252,6 +252,11 @@ pub(crate) fn unread(source: &SourceArguments, cause: &TraceError) -> Report {
         TraceError::Bad { .. } => {
             "look at the place; --lenient leaves such requests out and counts them".to_owned()
         }
+        TraceError::Unsure { binary_at: Some(_), .. } => format!(
+            "name its format with --format: oracle-general and u32be are known by a name that ends \
+             in `.oracleGeneral` or `.u32be`, others by their contents: {}",
+            Format::list()
+        ),
         TraceError::Unsure { .. } => {
             format!("name its format with --format: {}", Format::list())
         }
