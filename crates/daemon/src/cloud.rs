@@ -46,7 +46,7 @@ use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Waker};
 use layby_types::{ClassId, ErrorKind, VolumeId, format_bytes};
 pub(crate) use openings::{find_older, older_copy};
-pub(crate) use spellings::{has_known_scheme, no_store};
+pub(crate) use spellings::{has_known_scheme, lacks_bucket, no_store};
 pub use spellings::{is_misspelled, is_store};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -314,8 +314,9 @@ fn bad_places_are_explained() {
     let Some(world) = World::new() else { return };
     let node = world.start_new("a");
     let create = |words: &[&str]| world.ask("a", &[&["volume", "create", "other"], words].concat());
-    create(&["--path", "s3://"]).assert_explains(&["size"]);
+    create(&["--path", "s3://layby/x"]).assert_explains(&["size"]);
     for (place, words) in [
+        ("s3://", "no bucket"),
         ("s3:///x", "names no store"),
         ("s3://u@layby/maps", "name the bucket alone"),
         ("s3://layby:80/maps", "name the bucket alone"),

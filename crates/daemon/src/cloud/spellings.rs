@@ -27,6 +27,15 @@ pub(crate) fn has_known_scheme(path: &Path) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
+/// Whether a path is a URL of a cloud's store without the bucket or container that it is to name.
+pub(crate) fn lacks_bucket(path: &Path) -> bool {
+    let text = path.as_os_str().to_string_lossy();
+    text.split_once("://").is_some_and(|(scheme, rest)| {
+        let is_of_cloud = scheme != "file" && SCHEMES.contains(&scheme);
+        is_of_cloud && rest.split('/').next().is_none_or(str::is_empty)
+    })
+}
+
 /// How stores are written.
 const HINT: &str = "write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX or \
                     file:///FOLDER";
@@ -45,7 +54,10 @@ pub fn is_misspelled(path: &Path) -> bool {
 /// Why such a path, or a URL that no client knows, is refused, and what to do.
 pub(crate) fn no_store(path: &Path) -> (String, String) {
     let path_text = path.display();
-    let cause = format!("`{path_text}` names no store that there is a client for");
+    let cause = match lacks_bucket(path) {
+        true => format!("`{path_text}` names no store: it has no bucket or container"),
+        false => format!("`{path_text}` names no store that there is a client for"),
+    };
     let hint = match is_misspelled(path) {
         true => format!("{HINT}; or `./{path_text}` for a file of that name"),
         false => HINT.to_owned(),
@@ -68,8 +80,8 @@ mod tests {
         }
     }
 
-    /// Goal: what begins as a store's URL and is none is known, and a file is a file. Method: paths
-    /// by hand.
+    /// Goal: what begins as a store's URL and is none is known, so is one without a bucket, and a
+    /// file is a file. Method: paths by hand.
     #[test]
     fn what_is_almost_a_url_is_known() {
         for path in
@@ -77,6 +89,16 @@ mod tests {
         {
             assert!(is_misspelled(Path::new(path)), "{path}");
             assert!(no_store(Path::new(path)).1.contains(&format!("./{path}")), "{path}");
+        }
+        for path in ["s3://", "s3:///x", "az://", "gs:///"] {
+            assert!(lacks_bucket(Path::new(path)), "{path}");
+            assert!(
+                no_store(Path::new(path)).0.contains("names no store: it has no bucket"),
+                "{path}"
+            );
+        }
+        for path in ["s3://b", "s3://b/x", "file:///x", "file://", "ftp://", "/s3://", "s3:b"] {
+            assert!(!lacks_bucket(Path::new(path)), "{path}");
         }
         for path in ["s3://b", "./s3:b", "/s3:b", "a/s3:b", "s3", "a:b", "ftp:x", "s3x:b", ":s3"] {
             assert!(!is_misspelled(Path::new(path)), "{path}");

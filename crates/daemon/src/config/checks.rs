@@ -554,7 +554,10 @@ pub(crate) fn volume(
             .and_then(|text| text.strip_prefix("file://"))
             .is_some_and(|folder| !folder.starts_with('/'))
     };
-    let is_no_store = |path: &&Path| !crate::cloud::has_known_scheme(path) || is_relative(path);
+    let is_no_store = |path: &&Path| {
+        let is_known = crate::cloud::has_known_scheme(path) && !crate::cloud::lacks_bucket(path);
+        !is_known || is_relative(path)
+    };
     let misspelled = volume.path.as_deref().filter(|path| crate::cloud::is_misspelled(path));
     if let Some(path) = store.filter(is_no_store).or(misspelled) {
         let (cause, hint) = crate::cloud::no_store(path);

@@ -228,6 +228,14 @@ fn bad_stores_are_refused() {
     each_is_refused(vec![
         (volume("s4://b/x"), &["line 3", "s4://b/x", "s3://BUCKET/PREFIX"]),
         (volume("file://x"), &["line 3", "file://x", "file:///FOLDER"]),
+        (
+            volume("s3://"),
+            &["line 3", "`s3://` names no store: it has no bucket", "s3://BUCKET/PREFIX"],
+        ),
+        (
+            volume("az:///x"),
+            &["line 3", "`az:///x` names no store: it has no bucket", "az://CONTAINER/PREFIX"],
+        ),
     ]);
 }
 

@@ -12,7 +12,7 @@
 
 use super::blocking::broke_off;
 use super::{Control, VolumeCreate};
-use crate::cloud::{is_misspelled, is_store, no_store};
+use crate::cloud::{is_misspelled, is_store, lacks_bucket, no_store};
 use crate::config::{Config, KeptFiles, KeySource, PathRefusal, VolumeRoots};
 use crate::error::{Report, ReportKind};
 use crate::threads::MORE_THREADS;
@@ -96,7 +96,7 @@ fn allowed(
     let source = request.clone_of.as_ref().filter(|source| source.is_url());
     let source = source.map(|source| Path::new(&source.volume));
     for path in request.path.as_deref().into_iter().chain(source) {
-        if is_misspelled(path) {
+        if is_misspelled(path) || lacks_bucket(path) {
             let (cause, hint) = no_store(path);
             let report = Report::new(ReportKind::Invalid, error).cause(cause);
             return Err(report.state("nothing was changed").hint(hint));
