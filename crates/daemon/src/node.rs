@@ -33,6 +33,7 @@ use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{
     CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp, look_up, loopback,
+    refuse_twice,
 };
 use crate::threads::{Watchers, all_ended};
 use crate::tls_files::{TlsFiles, tls_of};
@@ -172,6 +173,12 @@ impl Sockets {
         let configured = look_up(configured).await?;
         let http = loopback(&look_up(&config.control.http).await?)?;
         let metrics = look_up(&config.control.metrics).await?.pop();
+        let asked = config.nbd.listen.iter().zip(&configured).map(|(of, at)| ("listen", of, *at));
+        let asked =
+            asked.chain(config.control.http.iter().zip(http).map(|(of, at)| ("http", of, at)));
+        let asked = asked
+            .chain(config.control.metrics.iter().zip(metrics).map(|(of, at)| ("metrics", of, at)));
+        refuse_twice(&asked.collect::<Vec<_>>())?;
         let adopted = tcp.iter().filter_map(|listener| listener.local_addr().ok());
         let others = adopted.chain(configured.iter().copied()).chain(http).chain(metrics);
         let others: Vec<SocketAddr> = others.collect();

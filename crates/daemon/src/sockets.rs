@@ -223,6 +223,28 @@ async fn address_of(name: &str) -> Result<SocketAddr, Report> {
     first.copied().ok_or_else(none)
 }
 
+/// No two addresses lead to the same place, as a name and its numbers do; each stands with its key
+/// in the configuration. A port that the system chooses is each one's own.
+///
+/// # Errors
+/// A report that names both.
+pub(crate) fn refuse_twice(asked: &[(&str, &Address, SocketAddr)]) -> Result<(), Report> {
+    let fixed = asked.iter().filter(|(.., found)| found.port() != 0);
+    for (at, (key, address, found)) in fixed.clone().enumerate() {
+        let Some((other_key, other, _)) = fixed.clone().take(at).find(|(.., one)| one == found)
+        else {
+            continue;
+        };
+        let error = format!("cannot listen on `{address}` of `{key}`");
+        let cause = format!("it is {found}, as `{other}` of `{other_key}` is");
+        return Err(Report::new(ReportKind::Invalid, error)
+            .cause(cause)
+            .state("nothing was started; stored data is untouched")
+            .hint("leave one of them out, or give it another address or port"));
+    }
+    Ok(())
+}
+
 /// The address of the control API, which a name may have led elsewhere.
 ///
 /// # Errors
@@ -353,14 +375,24 @@ mod tests {
         assert!(report.error.contains(&address.to_string()), "{report}");
     }
 
-    /// Goal: names are looked up, IPv4 first, and none leads the control API beyond this machine.
-    /// Method: `localhost`, and an address that others reach.
+    /// Goal: names are looked up, IPv4 first, none leads the control API beyond this machine, and a
+    /// name and its numbers are not both listened on. Method: `localhost`, and addresses by hand.
     #[tokio::test]
     async fn names_lead_to_addresses() {
         let name = Address::Name("localhost:7".to_owned());
         let found = look_up([&name]).await.expect("every machine knows it");
         assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 7))]);
         assert_eq!(loopback(&found).expect("it is this machine's"), Some(found[0]));
+        let numbers = Address::from(found[0]);
+        let twice = |other: SocketAddr| {
+            refuse_twice(&[("listen", &name, found[0]), ("metrics", &numbers, other)])
+        };
+        let report = twice(found[0]).expect_err("they are one address");
+        assert_eq!(report.kind, ReportKind::Invalid);
+        for word in ["`127.0.0.1:7` of `metrics`", "`localhost:7` of `listen`"] {
+            assert!(report.to_string().contains(word), "{report}");
+        }
+        twice(SocketAddr::from(([127, 0, 0, 2], 7))).expect("another address");
         let far = loopback(&[SocketAddr::from(([10, 0, 0, 1], 7))]);
         assert_eq!(far.expect_err("others reach it").kind, ReportKind::Invalid);
     }

@@ -557,6 +557,23 @@ fn a_port_in_use_is_refused() {
     refused(&dir, &options).assert_explains(&[&address]);
 }
 
+/// Goal: a name and the numbers that it leads to are refused as one address, both as they are
+/// written, in the list and beside it. Method: `localhost`.
+#[test]
+fn one_address_in_two_spellings_is_refused() {
+    for (control, key) in
+        [("", "`listen`"), ("[control]\nmetrics = \"localhost:9\"\n", "`metrics`")]
+    {
+        let (_work, dir) = temporary();
+        let other = if control.is_empty() { ", \"localhost:9\"" } else { "" };
+        let nbd = format!("[nbd]\nlisten = [\"127.0.0.1:9\"{other}]\n");
+        let refusal = refused(&dir, &Options::config(format!("{nbd}{control}")));
+        assert_eq!(refusal.code, Some(2), "{}", refusal.stderr);
+        let words = ["`localhost:9` of", key, "`127.0.0.1:9` of `listen`", "leave one of them out"];
+        refusal.assert_explains(&words);
+    }
+}
+
 /// Goal: two nodes never write one folder, and the first goes on. Method: start a second.
 #[test]
 fn a_second_node_on_the_same_folder_is_refused() {
