@@ -6,7 +6,7 @@
 //! Invariant: no byte is lost or read twice when the connection changes hands.
 //! Cost: a copy in and a copy out per record.
 
-use crate::certificate::{CertificateNames, doubt};
+use crate::certificate::{CertificateNames, doubt, unfit};
 use crate::config::{NbdConfig, foreign_file};
 use crate::error::{Report, ReportKind};
 use layby_types::{Cipher, SessionError};
@@ -36,6 +36,9 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let path = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_default();
     let (certificate_path, key_path) = (path(&nbd.tls_certificate), path(&nbd.tls_key));
     let certificates = certificates(&certificate_path)?;
+    if let Some(cause) = certificates.iter().find_map(|certificate| unfit(certificate)) {
+        return Err(unusable("certificate", &certificate_path, &cause).hint(HINT_VERSION));
+    }
     if let Some(doubt) = certificates.first().and_then(|leaf| doubt(leaf, now_unix())) {
         let file = certificate_path.display();
         tracing::warn!(%file, doubt, "clients will not take the node's certificate, or soon");
@@ -123,6 +126,12 @@ fn pem(what: &str, path: &Path) -> Result<Vec<u8>, Report> {
         .map_err(|cause| unusable(what, path, &cause.to_string()))
 }
 
+/// What to do about a certificate of an earlier version.
+const HINT_VERSION: &str = "issue it again with an extension, such as subjectAltName: \
+                            `openssl x509 -req` writes version 3 with `-extfile FILE`";
+/// What the verifier says of one that a client shows.
+const EARLIER_VERSION: &str = "UnsupportedCertVersion";
+
 fn unusable(what: &str, path: &Path, cause: &str) -> Report {
     Report::new(ReportKind::Invalid, format!("cannot use the {what} in `{}`", path.display()))
         .cause(cause)
@@ -148,6 +157,9 @@ fn broken(error: &rustls::Error) -> SessionError {
             }
             Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
                 "the client's certificate is not one for clients"
+            }
+            Bad::Other(why) if why.to_string() == EARLIER_VERSION => {
+                "the client's certificate is of an earlier version of X.509 than 3"
             }
             _ => "the client's certificate is not valid",
         },
@@ -330,6 +342,38 @@ pub(crate) mod tests {
             let name = ServerName::try_from("localhost").expect("a name");
             ClientConnection::new(Arc::clone(&self.client), name).expect("a client")
         }
+    }
+
+    /// What `openssl x509 -req` makes without extensions.
+    const V1: &str = "-----BEGIN CERTIFICATE-----\n\
+        MIIBFTCBvQIUHmw27gIAk8CzzjtqmpXCv3kQBqkwCgYIKoZIzj0EAwIwDTELMAkG\n\
+        A1UEAwwCdjEwIBcNMjYxMTI5MTcyMjUyWhgPMjEyNjExMDUxNzIyNTJaMA0xCzAJ\n\
+        BgNVBAMMAnYxMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEq5SK3D8fyE764F7b\n\
+        K7/jxC4oOk4njWOLggsLJQv++tTjbuNNgwPVr64WoUWujYzz0OpyYlXFNIj2NOOU\n\
+        Ela3JDAKBggqhkjOPQQDAgNHADBEAiBx0g7XanyOnUGX/DWbUmxxYIl+jZxGdxxv\n\
+        UvELKwOopAIgc8+6DMezJlIuVaYoZaJt2qjqhGdQ6KD4URtNhX2+jP8=\n\
+        -----END CERTIFICATE-----\n";
+
+    /// Goal: a certificate of X.509 version 1 is refused in words that say so, the node's own with
+    /// what to do, a client's by what it is told. Method: one in the place of each.
+    #[test]
+    fn earlier_versions_of_certificates_are_named() {
+        let own = Certificate::new();
+        std::fs::write(own.dir.path().join("c.pem"), V1).expect("a writable directory");
+        let report = server_config(&own.nbd).expect_err("version 1").to_string();
+        for word in ["c.pem", "X.509 version 1", "nothing was started", "-extfile"] {
+            assert!(report.contains(word), "`{word}` is missing: {report}");
+        }
+        let v1 = CertificateDer::from_pem_slice(V1.as_bytes()).expect("PEM");
+        let mut roots = RootCertStore::empty();
+        roots.add(v1.clone()).expect("an authority may be of version 1");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = verifier.build().expect("there is an authority");
+        let time = std::time::Duration::from_secs(1_800_000_000);
+        let now = rustls::pki_types::UnixTime::since_unix_epoch(time);
+        let refused = verifier.verify_client_cert(&v1, &[], now).expect_err("version 1");
+        assert!(broken(&refused).reason.contains("earlier version of X.509"), "{refused:?}");
     }
 
     /// Both ends in memory, past the handshake.
