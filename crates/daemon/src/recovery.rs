@@ -129,14 +129,29 @@ fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
     line
 }
 
-/// Lines on volumes' homes: those in memory file systems, and names of `accepted` that no volume
-/// has.
+/// Lines on volumes' homes: those in memory file systems, and what came of the names of `accepted`;
+/// said in the log, too.
 pub(crate) fn home_lines(
     view: &View,
     homes: &Homes,
     accepted: &BTreeSet<Name>,
 ) -> impl Iterator<Item = String> {
-    home_memory_line(view, homes).into_iter().chain(accepted_line(view, accepted))
+    let taken = accepted.iter().filter_map(|name| taken_line(view, homes, name));
+    let lines: Vec<String> = taken.chain(accepted_line(view, accepted)).collect();
+    lines.iter().for_each(|line| tracing::warn!("{line}"));
+    home_memory_line(view, homes).into_iter().chain(lines)
+}
+
+/// What `--accept-device` did for a volume: a unit that keeps the word takes any device, each time.
+fn taken_line(view: &View, homes: &Homes, name: &Name) -> Option<String> {
+    let record = view.catalog.volumes.get(name)?;
+    Some(match homes.accepted(record) {
+        Some(why) => format!("--accept-device took another device for volume `{name}`: {why}"),
+        None => format!(
+            "--accept-device did nothing for volume `{name}`: no other device is known to be at \
+             its path; leave the word out, since any later one would be taken, too"
+        ),
+    })
 }
 
 fn accepted_line(view: &View, accepted: &BTreeSet<Name>) -> Option<String> {

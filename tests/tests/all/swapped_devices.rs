@@ -35,7 +35,8 @@ fn assert_holds(node: &Node, byte: u8) {
 }
 
 /// Goal: dirty blocks of a volume never reach another device than its own: the volume is not served
-/// and named, until its device is back or the other one is accepted, for that start. Method: a link
+/// and named, until its device is back or the other one is accepted, for that start, which says so;
+/// a start that accepts a device to no effect says that. Method: a link
 /// to a loop device, a flushed write, a kill; the link to another device with bytes of its own,
 /// over two starts, a check and a stop; the link back; the other device accepted.
 #[test]
@@ -80,14 +81,22 @@ fn another_device_gets_no_dirty_blocks() {
     assert_holds(&node, 7);
     node.kill9();
     lead(&link, &other);
-    let node = start(&["--accept-device", "v", "--accept-device", "w"]);
+    let words = ["--accept-device", "v", "--accept-device", "w"];
+    let node = start(&words);
     assert!(node.said().contains("what is no volume: `w`"), "{}", node.said());
+    let taken = "--accept-device took another device for volume `v`: the device at";
+    assert!(node.said().contains(taken), "{}", node.said());
     assert_holds(&node, 7);
     node.layby(&["volume", "drain"]);
     node.stop();
     let found = fs::read(&images[1]).expect("readable");
     assert!(found[..BLOCK] == [7; BLOCK] && found[BLOCK..] == bytes[1][BLOCK..]);
+    let node = start(&words);
+    let nothing = "--accept-device did nothing for volume `v`";
+    assert!(node.said().contains(nothing) && !node.said().contains(taken), "{}", node.said());
+    node.stop();
     let node = start(&[]);
+    assert!(!node.said().contains("--accept-device"), "{}", node.said());
     assert_holds(&node, 7);
     node.stop();
 }

@@ -47,6 +47,8 @@ pub(super) struct FoundHome {
     device: Option<DeviceIdentity>,
     /// Why it is not the volume's, if so.
     refusal: Option<String>,
+    /// The same of one that is accepted.
+    accepted: Option<String>,
 }
 
 impl Homes {
@@ -54,11 +56,19 @@ impl Homes {
     /// told from another one, if so.
     pub(super) fn look(&self, name: &Name, record: &VolumeRecord) -> Option<String> {
         let (path, looked_at) = (self.path(record), self.path(record));
-        let is_accepted = record.phase == VolumePhase::Creating || self.accepted.contains(name);
-        let known = record.home_device.clone().filter(|_| !is_accepted);
+        let (is_new, is_accepted) =
+            (record.phase == VolumePhase::Creating, self.accepted.contains(name));
+        let before = record.home_device.clone().filter(|_| !is_new);
+        let known = before.clone().filter(|_| !is_accepted);
         let looking = {
             let known = known.clone();
-            move || found(&looked_at, known)
+            move || {
+                let accepted = match is_accepted {
+                    true => found(&looked_at, before).refusal,
+                    false => None,
+                };
+                FoundHome { accepted, ..found(&looked_at, known) }
+            }
         };
         let found = look_at(&path, looking).unwrap_or_else(|cause| FoundHome {
             device: record.home_device.clone(),
@@ -78,6 +88,12 @@ impl Homes {
     #[must_use]
     pub fn is_in_memory(&self, record: &VolumeRecord) -> bool {
         self.found_home(record).is_some_and(|found| found.is_in_memory)
+    }
+
+    /// Why a device that is accepted is another one than before, where it is.
+    #[must_use]
+    pub fn accepted(&self, record: &VolumeRecord) -> Option<String> {
+        self.found_home(record)?.accepted
     }
 
     /// Whether another device than a volume's was found at its path.
@@ -102,7 +118,7 @@ impl Homes {
 /// What is at a path, of which `known` is to be.
 fn found(path: &Path, known: Option<DeviceIdentity>) -> FoundHome {
     let is_in_memory = lies_in_memory(path);
-    let nothing = |device| FoundHome { is_in_memory, device, refusal: None };
+    let nothing = |device| FoundHome { is_in_memory, device, ..FoundHome::default() };
     // What is not there, or cannot be looked at, is seen when it is opened.
     let Ok(metadata) = std::fs::metadata(path) else { return nothing(known) };
     let now = match metadata.file_type().is_block_device() {
