@@ -3,10 +3,11 @@
 //! How: a file in it is locked for as long as the process lives, and as long as the kernel has I/O
 //! of it in flight; it names the process, for people. Where the process is gone, or about to be,
 //! its I/O is waited for: what it has in flight may reach the disks yet, and must not meet what the
-//! next node writes. Where the file system is read-only, the file is locked as it is.
+//! next node writes. Where the file system is read-only, the file is locked as it is: on NFS by a
+//! shared lock, since that gives no other one of a file that cannot be written.
 //! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is
-//! in flight. Cost: two system calls per start. Not for: homes and levels outside the directory;
-//! these are locked where they are opened.
+//! in flight; of checks on a read-only NFS there may be several. Cost: two system calls per start.
+//! Not for: homes and levels outside the directory; these are locked where they are opened.
 
 use crate::error::{Report, ReportKind};
 use layby_engine::io::is_held_by_the_living;
@@ -47,7 +48,7 @@ impl DirectoryLock {
     pub fn take(dir: &Path) -> Result<DirectoryLock, Report> {
         let path = dir.join(LOCK_FILE_NAME);
         let file = open(dir, &path).map_err(|cause| refused(dir, &cause))?;
-        DirectoryLock::on(dir, &path, file)
+        DirectoryLock::on(dir, &path, file, lock)
     }
 
     /// Takes the lock of `dir` for a process that changes nothing there, also on a file system that
@@ -67,15 +68,25 @@ impl DirectoryLock {
             opened => opened,
         };
         let file = file.map_err(|cause| refused(dir, &cause))?;
-        DirectoryLock::on(dir, &path, file).map(Some)
+        DirectoryLock::on(dir, &path, file, lock).map(Some)
     }
 
-    fn on(dir: &Path, path: &Path, mut file: File) -> Result<DirectoryLock, Report> {
-        let mut looks = 0;
+    fn on(
+        dir: &Path,
+        path: &Path,
+        mut file: File,
+        lock: impl Fn(&File, FlockOperation) -> Result<(), Errno>,
+    ) -> Result<DirectoryLock, Report> {
+        let (mut looks, mut how) = (0, FlockOperation::NonBlockingLockExclusive);
         loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match lock(&file, how) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {}
+                // NFS, of a file that is opened to be read alone.
+                Err(Errno::BADF) if how == FlockOperation::NonBlockingLockExclusive => {
+                    how = FlockOperation::NonBlockingLockShared;
+                    continue;
+                }
                 Err(errno) => return Err(refused(dir, &errno.into())),
             }
             if is_held_by_the_living(file.as_fd()) {
@@ -103,6 +114,10 @@ impl DirectoryLock {
     pub fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.file)
     }
+}
+
+fn lock(file: &File, how: FlockOperation) -> Result<(), Errno> {
+    flock(file, how)
 }
 
 fn refused(dir: &Path, cause: &std::io::Error) -> Report {
@@ -180,6 +195,27 @@ mod tests {
         assert!(report.cause.contains(&std::process::id().to_string()), "{report}");
         drop(first);
         DirectoryLock::take(dir.path()).expect("nobody holds it any more");
+    }
+
+    /// Goal: a read-only NFS, which gives whom cannot write a file no exclusive lock of it, is
+    /// locked by a shared one, and refused where a node has it. Method: a lock that answers as NFS
+    /// does; a node's lock in its place.
+    #[test]
+    fn a_read_only_nfs_gives_a_shared_lock() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let path = dir.path().join(LOCK_FILE_NAME);
+        let node = DirectoryLock::take(dir.path()).expect("nobody else holds it");
+        let check = || {
+            let file = File::open(&path).expect("a node made it");
+            DirectoryLock::on(dir.path(), &path, file, |file, how| match how {
+                FlockOperation::NonBlockingLockExclusive => Err(Errno::BADF),
+                how => flock(file, how),
+            })
+        };
+        assert_eq!(check().expect_err("a node holds it").kind, ReportKind::InUse);
+        drop(node);
+        let _held = check().expect("nobody holds it any more");
+        assert_eq!(DirectoryLock::take(dir.path()).expect_err("a check").kind, ReportKind::InUse);
     }
 
     /// Goal: a lock that a process leaves which is gone is tried again by a service manager, which
