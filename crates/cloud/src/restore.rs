@@ -2,7 +2,9 @@
 //!
 //! How: superblock, checkpoint, then the indexes of the segments behind it; segments that the
 //! superblock does not name yet are read whole and taken, too, up to the first that is damaged or
-//! missing. What the map then
+//! missing. Which of these there are is settled by a byte of a few of them before the first one is
+//! read: a node that puts segments faster than they are read here would keep a restore for ever.
+//! What the map then
 //! names is fetched segment by segment and verified. A node that serves the volume meanwhile may
 //! delete what was to be read, once it has replaced the superblock: then what there is by then is
 //! found, and what was not read of it yet, or lies elsewhere, is read. Segments never change, so
@@ -33,6 +35,9 @@ const HEAD_BYTES: u64 = 64 << 10;
 
 /// How often a volume is read that changes meanwhile.
 pub const READS_MAX: usize = 4;
+/// Segments behind the superblock that are read at most. A journal holds what they hold until the
+/// superblock names them, so that no sound node has as many.
+const BEYOND_MAX: u64 = 1 << 20;
 
 /// Fetches an object below the volume's prefix, or a range of it.
 pub type Fetch<'a> = &'a mut dyn FnMut(&str, Option<Range<u64>>) -> Result<Bytes, Fault>;
@@ -277,7 +282,10 @@ impl Restored {
         if let Some(checkpoint) = superblock.checkpoint {
             map = read_map(fetch, volume, (&checkpoint.key(), checkpoint.number))?;
         }
-        while let Some(name) = superblock.segment(map.number + 1) {
+        let last = superblock.committed.max(map.number);
+        let end = last_there(fetch, &superblock, last)?;
+        while let Some(name) = superblock.segment(map.number + 1).filter(|name| name.number <= end)
+        {
             if is_planted(Plant::NewestSegmentsIgnored) && superblock.checkpoint.is_some() {
                 break;
             }
@@ -512,6 +520,35 @@ fn read_map(
         true => RestoreError::Earlier(key.to_owned()),
         false => RestoreError::Damaged(key.to_owned()),
     })
+}
+
+/// The last segment behind this one that is in the store, of some that are looked at: all that
+/// follow each other now end there, or before. Steps double, so that no node puts segments as fast.
+fn last_there(
+    fetch: Fetch<'_>,
+    superblock: &Superblock,
+    mut last: u64,
+) -> Result<u64, RestoreError> {
+    let mut is_there = |number| {
+        let Some(name) = superblock.segment(number) else { return Ok(false) };
+        match get(fetch, &name.key(), Some(0..1)) {
+            Ok(_) => Ok(true),
+            Err(RestoreError::Damaged(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    let mut step = 1;
+    while step <= BEYOND_MAX && is_there(last + step)? {
+        (last, step) = (last + step, step * 2);
+    }
+    // What was looked for last is not there: where it begins not to be lies within the step.
+    while step > 1 {
+        step /= 2;
+        if is_there(last + step)? {
+            last += step;
+        }
+    }
+    Ok(last)
 }
 
 fn read_index(

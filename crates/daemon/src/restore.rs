@@ -5,7 +5,8 @@
 //! Invariant: a file that exists is never written over; one that is not whole keeps another name.
 //! Cost: the volume's live bytes, fetched once.
 //! Not for: the newest of a volume that a node serves: that may be in the node's journal. Where the
-//! node deletes meanwhile what was to be read, what has changed is read anew, some times.
+//! node deletes meanwhile what was to be read, what has changed is read anew, some times. What the
+//! node puts meanwhile is left out: the answer names the superblock that was read.
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
@@ -51,6 +52,12 @@ pub struct RestoreAnswer {
     /// The volume was deleted, and when its objects go, by its node's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<Deleted>,
+    /// The session whose superblock was read.
+    #[serde(default)]
+    pub epoch: u32,
+    /// Which change of that superblock it was: what is restored is not older.
+    #[serde(default)]
+    pub revision: u64,
     /// The last segment of the volume's history that is whole in the store, or the snapshot's.
     pub segment: u64,
     /// Bytes of blocks that hold data and were found whole.
@@ -183,6 +190,8 @@ pub fn restore(
         node: block.node,
         snapshot: restored.snapshot.map(|snapshot| snapshot.name),
         deleted: block.deleted,
+        epoch: block.epoch,
+        revision: block.revision,
         segment,
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,

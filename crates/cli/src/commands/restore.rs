@@ -63,9 +63,10 @@ fn show(
         })?;
     }
     let (fetched, requests) = (bytes(answer.bytes_fetched), answer.requests);
-    let segment = answer.segment;
+    let RestoreAnswer { epoch, revision, segment, .. } = answer;
     output.line(&format!(
-        "whole up to segment {segment}: {data} of data, {fetched} fetched in {requests} requests"
+        "as of superblock revision {revision} of epoch {epoch}, whole up to segment {segment}: \
+         {data} of data, {fetched} fetched in {requests} requests"
     ))?;
     for range in answer.damaged.iter().take(RANGES_SHOWN) {
         let (length, offset) = (bytes(range.length), range.offset);

@@ -5,6 +5,7 @@
 
 use super::cleaning::settle;
 use super::lives::{BLOCK, BLOCKS, Life, NODE, open, plan};
+use super::takes::{DOWNLOAD_BYTES, superblock_of, upload, uploading};
 use crate::action::{Fault, FaultKind};
 use crate::restore::{READS_MAX, RestoreError, Restored};
 use crate::segment::Compression;
@@ -270,6 +271,49 @@ fn a_restore_gives_up_on_what_always_changes() {
     });
     assert_eq!(outcome.end, Err(RestoreError::Changing), "{}", life.line);
     assert!(outcome.begins <= READS_MAX, "{}", outcome.begins);
+}
+
+/// Goal: a restore beside a node that puts segments faster than they are downloaded ends, with what
+/// there was when it began and not less than the superblock names. Method: a download takes time by
+/// its bytes, in which the node goes on; a restore of the few segments at its beginning, beside a
+/// bound on its requests.
+#[test]
+fn a_node_that_uploads_faster_can_be_restored_from() {
+    const REQUESTS_MAX: usize = 100;
+    let mut beyond = 0;
+    for seed in 8700..8720 {
+        let mut life = uploading(seed);
+        let begun = superblock_of(&life).expect("it was put");
+        let before = life.submitted();
+        let (mut step, mut requests) = (0, 0);
+        let mut fetch = |key: &str, range: Option<Range<u64>>| -> Result<Bytes, Fault> {
+            requests += 1;
+            assert!(requests < REQUESTS_MAX, "it never ends, seed {seed}");
+            let got = life.world.store.get(key, range).map(|(bytes, _)| bytes);
+            let length = got.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            for _ in 0..=length / DOWNLOAD_BYTES {
+                upload(&mut life, step);
+                step += 1;
+            }
+            got
+        };
+        let mut state = vec![vec![0; BLOCK as usize]; BLOCKS as usize];
+        let mut sink = |offset: u64, bytes: &[u8]| {
+            for (index, block) in bytes.chunks(BLOCK as usize).enumerate() {
+                state[(offset / BLOCK) as usize + index] = block.to_vec();
+            }
+            Ok(())
+        };
+        let mut begin = |_: &Restored, _: u64| Ok::<(), RestoreError>(());
+        let read = Restored::read(&mut fetch, (None, false), &mut begin, &mut sink);
+        let (restored, pass) = read.unwrap_or_else(|error| panic!("{error}, seed {seed}"));
+        assert_eq!((restored.superblock, pass.damaged.len()), (begun, 0), "seed {seed}");
+        beyond += restored.segments_beyond;
+        let mut counts = 0..=life.submitted();
+        assert!(counts.any(|count| life.is_prefix(&state, count)), "no prefix, seed {seed}");
+        assert!(life.submitted() > before + 100, "the node went on, seed {seed}");
+    }
+    assert!(beyond > 20, "{beyond} segments that no superblock named were restored");
 }
 
 /// Goal: what is missing of a volume that nobody writes is damage, and said at once. Method: a

@@ -64,7 +64,7 @@ fn superblock(life: &Life) -> (Superblock, u64) {
     (Superblock::decode(bytes).expect("it is whole"), *version)
 }
 
-fn superblock_of(life: &Life) -> Option<Superblock> {
+pub(super) fn superblock_of(life: &Life) -> Option<Superblock> {
     let (bytes, _) = life.world.store.objects.get(SUPERBLOCK_KEY)?;
     Superblock::decode(bytes)
 }
@@ -114,11 +114,11 @@ fn a_node_that_never_rests_can_be_taken_from() {
 const WRITE_STEPS: u64 = 8;
 /// Bytes that a taking node downloads in a step: a whole segment takes longer than the other node
 /// takes to put the next one, and the head of one less.
-const DOWNLOAD_BYTES: u64 = 1 << 10;
+pub(super) const DOWNLOAD_BYTES: u64 = 1 << 10;
 
 /// A node that puts several large segments between two superblocks, and cleans none. It has put
 /// some that no superblock names.
-fn uploading(seed: u64) -> Life {
+pub(super) fn uploading(seed: u64) -> Life {
     const JOURNAL_LARGE: u64 = 16 << 20;
     let mut life = Life::new(seed);
     let mut plan = plan(NODE);
@@ -140,7 +140,7 @@ fn uploading(seed: u64) -> Life {
 }
 
 /// The node writes now and then, and does one thing.
-fn upload(life: &mut Life, step: u64) {
+pub(super) fn upload(life: &mut Life, step: u64) {
     if step.is_multiple_of(WRITE_STEPS) {
         life.write();
     }
