@@ -160,7 +160,7 @@ impl Life {
         (0..).find(|number| !self.acknowledged.contains(number)).expect("some write is next")
     }
 
-    fn sync(&mut self) {
+    pub(super) fn sync(&mut self) {
         let token = self.token();
         let ended = self.ended();
         self.syncs.insert(token, ended);
@@ -198,7 +198,7 @@ impl Life {
     }
 
     /// What a block holds after the first `count` writes.
-    fn state(&self, block: u64, count: usize) -> Vec<u8> {
+    pub(super) fn state(&self, block: u64, count: usize) -> Vec<u8> {
         let covers = |(_, written): &(usize, &Written)| written.blocks.contains(&block);
         match self.history[..count].iter().enumerate().rfind(covers) {
             Some((number, written)) if !written.is_zero => content(number, block),

@@ -5,12 +5,15 @@
 //! fails a write is here, too.
 
 use super::lives::{BLOCK, BLOCKS, JOURNAL, Life};
+use crate::meta::{self, Frame};
 use crate::simulated::{SimDeed, SimDisks};
-use crate::volume::{OpenError, Volume};
+use crate::volume::{OpenError, Volume, Wanted, left_over};
 use layby_types::{BackingOperation, Nanos};
 
 /// How long after a flush its reach is written down at the latest.
 const WINDOW: Nanos = Nanos::from_secs(1);
+/// The same, and the steps that it takes.
+const HALF: Nanos = Nanos::from_millis(560);
 
 /// A life whose journal alone has what was flushed, an hour or a moment after the flush.
 fn flushed(seed: u64, wait: Nanos) -> Life {
@@ -91,6 +94,105 @@ fn what_was_flushed_is_there_or_an_error() {
         }
     }
     assert!(refused > 0 && failed > 0 && whole > 0, "{refused} {failed} {whole}");
+}
+
+/// Writes and flushes beside each other, each less than half a second after the last one, for a
+/// while; then the power fails. Writes that had been flushed [`HALF`] before.
+fn flushing(seed: u64) -> (Life, usize) {
+    let mut life = Life::new(seed);
+    life.settle();
+    life.volume.set_draining(false);
+    life.world.faults.is_cut = true;
+    let end = life.now.saturating_add(Nanos::from_millis(1200 + seed * 37 % 1200));
+    let (mut flushed, mut next) = (Vec::new(), life.now);
+    while life.now < end {
+        if life.now >= next {
+            let draw = life.world.rng.below(4);
+            if draw < 2 {
+                life.write();
+            }
+            if draw > 0 {
+                life.sync();
+            }
+            if draw == 1 {
+                // The next batch may be on its way before the flush has ended.
+                (0..life.world.rng.below(4)).for_each(|_| life.tick());
+                life.write();
+            }
+            let pause = 50 + life.world.rng.below(430);
+            next = life.now.saturating_add(Nanos::from_millis(pause));
+        }
+        life.tick();
+        flushed.push((life.now, life.synced));
+    }
+    let since = Nanos(life.now.0 - HALF.0);
+    let before = flushed.iter().rfind(|(at, _)| *at <= since);
+    let count = before.map_or(0, |(_, synced)| *synced);
+    life.stop();
+    (life, count)
+}
+
+/// Goal: the same beside flushes that follow each other more closely than their reach is written
+/// down, with writes between them and without. Method: a bit flips in some pages of each life;
+/// blocks are errors, or not older than what was flushed half a second before.
+#[test]
+fn what_was_flushed_again_and_again_is_there_or_an_error() {
+    let (mut refused, mut failed, mut whole) = (0, 0, 0);
+    for seed in 200..400 {
+        let (mut life, count) = flushing(seed);
+        let disks = life.world.disks.clone();
+        let zeros = vec![0; BLOCK as usize];
+        let used = |page: &u64| disks.read(page * BLOCK, BLOCK).is_ok_and(|bytes| bytes != zeros);
+        let pages: Vec<u64> = (1..JOURNAL / BLOCK).filter(used).collect();
+        for page in pages.iter().rev().take(12) {
+            let mut bad = disks.clone();
+            bad.rot(page * BLOCK + life.world.rng.below(BLOCK));
+            let Some(found) = blocks(&mut life, &bad) else {
+                refused += 1;
+                continue;
+            };
+            for (block, bytes) in found.iter().enumerate() {
+                let Some(bytes) = bytes else {
+                    failed += 1;
+                    continue;
+                };
+                let mut counts = count..=life.submitted();
+                let is_new = counts.any(|count| life.state(block as u64, count) == *bytes);
+                assert!(is_new, "seed {seed} page {page}: block {block} is old");
+                whole += 1;
+            }
+        }
+    }
+    assert!(failed > 0 && whole > 0, "{refused} {failed} {whole}");
+}
+
+/// Goal: flushes without a write between them do not put off the word on how far the journal is
+/// durable. Method: one flushed write, then a flush every 100 ms; what the map file says by then.
+#[test]
+fn flushes_alone_delay_no_word_on_the_journal() {
+    for seed in 300..310 {
+        let mut life = flushed(seed, Nanos::ZERO);
+        life.open_again();
+        life.write();
+        life.sync_all();
+        let (end, mut next) = (life.now.saturating_add(WINDOW), life.now);
+        while life.now < end {
+            if life.now >= next {
+                life.sync();
+                next = life.now.saturating_add(Nanos::from_millis(100));
+            }
+            life.tick();
+        }
+        let frames = meta::decode(&life.world.disks.map_file).expect("it is whole");
+        let durable = frames.iter().filter_map(|frame| match frame {
+            Frame::Durable(next) => Some(*next),
+            _ => None,
+        });
+        let mut read = |at, length| life.world.disks.read(at, length);
+        let found = left_over(&life.world.disks.map_file, Wanted::Unnamed, &mut read);
+        let end_next = found.expect("it is whole").end_next;
+        assert_eq!(durable.max(), Some(end_next), "seed {seed}");
+    }
 }
 
 /// Goal: what was never flushed may be torn, and that is no error. Method: writes without a flush,

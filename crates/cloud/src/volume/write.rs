@@ -2,7 +2,8 @@
 //!
 //! How: calls are cut into parts that fit a batch; one batch is on its way at a time and takes what
 //! has gathered. A sync covers what had ended when it was submitted. What a sync covered, the next
-//! batch says to a later start; where none follows within [`HORIZON_DELAY`], the map file does.
+//! batch says to a later start; where no durable one says so within [`HORIZON_DELAY`], the map file
+//! does, however many syncs follow each other meanwhile.
 //! Invariant: a call is acknowledged after its last part is in the journal, and, where it is to be
 //! durable, after a sync that began behind that. Where the journal is full, calls wait.
 //! Cost: one copy of the bytes into the batch.
@@ -22,6 +23,8 @@ use std::ops::{DerefMut, Range};
 /// How long after a sync its reach is written down, where no later batch has done so. The map file
 /// takes it then, so that no client waits for that.
 const HORIZON_DELAY: Nanos = Nanos::from_millis(500);
+/// Syncs whose reach nothing says yet.
+const HORIZONS_MAX: usize = 3;
 
 struct Call<B> {
     token: u64,
@@ -50,12 +53,16 @@ pub(super) struct Writes<B> {
     /// Batches before this one are durable there.
     pub(super) durable_next: u64,
     is_syncing: bool,
-    /// What the header of the last batch written says to be durable.
+    /// What the header of the batch on its way says to be durable.
     claims: u64,
+    /// The same of the last batch that is in the journal.
+    claims_written: u64,
     /// A durable batch, or the map file, says that batches before this one are durable.
     claimed_next: u64,
-    /// When the map file is to say it.
-    horizon_at: Nanos,
+    /// What was made durable beyond that by each sync, and when the map file is to say it, in
+    /// order. At most [`HORIZONS_MAX`]: a header made after a sync says what that covered, and only
+    /// one batch is on its way when a sync ends.
+    horizons: VecDeque<(u64, Nanos)>,
     /// It is being told: where it has no room, for long.
     is_recording_horizon: bool,
     /// Calls that wait for batches before a number to be durable.
@@ -81,8 +88,9 @@ impl<B> Writes<B> {
             durable_next: seq_next,
             is_syncing: false,
             claims: 0,
+            claims_written: 0,
             claimed_next: seq_next,
-            horizon_at: Nanos::NEVER,
+            horizons: VecDeque::new(),
             is_recording_horizon: false,
             syncs: Vec::new(),
             awaits_copies: false,
@@ -250,6 +258,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         let (parts, batch, _) = self.write.writing.take().expect("it was just there");
         self.write.written_next = batch.seq + 1;
+        self.write.claims_written = self.write.claims;
         for entry in &batch.entries {
             let blocks = (entry.blocks.end - entry.blocks.start).min(u64::from(u16::MAX)) as u16;
             let (seq, at, crc) = (batch.seq, entry.at, entry.crc);
@@ -281,9 +290,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if is_needed && !self.write.is_syncing {
             self.write.is_syncing = true;
             // A batch that is on its way may not be covered; what it says counts after the next.
-            let is_writing = self.write.writing.is_some();
-            let claims = if is_writing { 0 } else { self.write.claims };
-            let covers = self.write.written_next;
+            let (covers, claims) = (self.write.written_next, self.write.claims_written);
             self.act(Action::JournalSync, Flight::JournalSync { covers, claims });
         }
     }
@@ -294,11 +301,21 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.lose_journal(end);
         }
         self.write.durable_next = self.write.durable_next.max(covers);
-        self.write.claimed_next = self.write.claimed_next.max(claims);
-        if self.write.claimed_next < self.write.durable_next {
-            self.write.horizon_at = self.now.saturating_add(HORIZON_DELAY);
+        self.note_claimed(claims);
+        let (next, at) = (self.write.durable_next, self.now.saturating_add(HORIZON_DELAY));
+        if self.write.claimed_next < next {
+            // Each at its own time: a later sync says nothing of what an earlier one covered.
+            self.write.horizons.push_back((next, at));
+            assert!(self.write.horizons.len() <= HORIZONS_MAX, "headers say what was durable");
         }
         self.end_syncs();
+    }
+
+    /// Batches before this one are durable, and something that is durable says so.
+    fn note_claimed(&mut self, next: u64) {
+        let claimed = self.write.claimed_next.max(next);
+        self.write.claimed_next = claimed;
+        while self.write.horizons.pop_front_if(|(next, _)| *next <= claimed).is_some() {}
     }
 
     /// When the map file is to say how far the journal is durable; of a lost one, never. One word
@@ -306,16 +323,19 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn horizon_deadline(&self) -> Nanos {
         match self.write.is_lost || self.write.is_recording_horizon {
             true => Nanos::NEVER,
-            false => self.write.horizon_at,
+            false => self.write.horizons.front().map_or(Nanos::NEVER, |(_, at)| *at),
         }
     }
 
     /// Writes down how far the journal is durable, where nothing says so yet.
     pub(super) fn record_horizon(&mut self) {
-        if self.now < self.horizon_deadline() {
-            return;
+        if self.now >= self.horizon_deadline() {
+            self.record_horizon_now();
         }
-        self.write.horizon_at = Nanos::NEVER;
+    }
+
+    fn record_horizon_now(&mut self) {
+        self.write.horizons.clear();
         let (claimed, next) = (self.write.claimed_next, self.write.durable_next);
         let is_open = |batch: &Batch| batch.seq >= claimed && !batch.entries.is_empty();
         // What the store has needs no word.
@@ -330,8 +350,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// The same without a delay, also beside a record that is under way.
     pub(super) fn vouch_at_once(&mut self) {
         if !self.write.is_lost && self.write.claimed_next < self.write.durable_next {
-            (self.write.is_recording_horizon, self.write.horizon_at) = (false, self.now);
-            self.record_horizon();
+            self.record_horizon_now();
         }
     }
 
@@ -340,7 +359,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if matches!(end, End::Failed(_)) {
             return self.lose_journal(end);
         }
-        self.write.claimed_next = self.write.claimed_next.max(next);
+        self.note_claimed(next);
     }
 
     fn end_syncs(&mut self) {
