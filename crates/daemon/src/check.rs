@@ -34,7 +34,7 @@ mod crashes;
 mod lost_blocks;
 mod own_files;
 
-pub use lost_blocks::{LostAnswer, RangeAnswer};
+pub use lost_blocks::{LostAnswer, RANGES_MAX, RangeAnswer};
 pub use own_files::FileFinding;
 
 /// The findings on one shard's part of a level.
@@ -366,7 +366,7 @@ fn store_answer(
             )
         },
     ));
-    let lost = lost_blocks::by_volume(catalog, &report);
+    let lost = lost_blocks::by_volume(catalog, &report.lost, report.block_bytes);
     problems.extend(lost.iter().map(|lost| format!("{place}: {}", lost.text())));
     let counts = report.counts;
     StoreAnswer {

@@ -702,18 +702,14 @@ pub struct HomeRefusal {
 /// Ranges of a volume that are named where it has lost some, at most.
 pub const LOST_NAMED_MAX: usize = 16;
 
-/// What is not known of a volume.
+/// What is not known of a volume, or of a shard's part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
-    /// The volume.
+    /// The volume, or the part.
     pub volume: VolumeId,
-    /// First byte of the first block.
-    pub start: u64,
-    /// The byte behind the last block.
-    pub end: u64,
-    /// Blocks between them that are lost.
+    /// Blocks that are lost.
     pub blocks: u64,
-    /// In so many ranges.
+    /// In so many ranges of the volume, also where this is a part: in each stripe of its own.
     pub ranges: u64,
     /// The first [`LOST_NAMED_MAX`] of them: a first byte and a length each.
     pub named: Vec<(u64, u64)>,

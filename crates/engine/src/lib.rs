@@ -17,6 +17,7 @@ pub mod probe;
 pub mod shard;
 pub mod store;
 pub mod ublk;
+pub mod whole;
 
 pub use shard::{
     ClientMemory, LevelPart, Shard, ShardPlan, StartError, start_shard, write_back_offline,

@@ -37,6 +37,8 @@ const VERSIONS_MAX: u64 = 10;
 const RANGES_NAMED: usize = 16;
 /// More of them.
 const RANGES_WANTED: usize = 20;
+/// Chunks that are drawn of a checkpoint that has fewer.
+const CHUNKS_DAMAGED: usize = 32;
 /// Blocks that a failure names.
 const BLOCKS_SHOWN: usize = 20;
 const PAGE_SEEDS_DEFAULT: u64 = 3;
@@ -567,6 +569,63 @@ fn undecided_blocks_are_errors_until_written() {
         assert!(most > RANGES_NAMED && node.said().contains(", …: errors"), "{}", node.said());
         node.stop();
     }
+}
+
+/// Goal: what is lost of a volume over several shards is named by the volume's bytes, by a start and
+/// by a check. Method: chunks of one shard's newest checkpoint, for good; the ranges of both beside
+/// the blocks that are errors, some of which lie behind the length of a part.
+#[test]
+fn lost_blocks_of_a_wide_volume_are_of_its_bytes() {
+    let work = TempDir::new().expect("a temporary folder");
+    let (dir, level) = (work.path().join("node"), work.path().join("ssd.level"));
+    let options = Options::config(format!(
+        "[node]\nshards = 2\n\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"128MiB\"\n\
+         path = \"{}\"\n\n[volume.wide]\nsize = \"8MiB\"\nshards = 2\n",
+        level.display()
+    ));
+    let node = Node::start(&dir, &options);
+    let open = |node: &Node| Connection::open(&node.socket(), "wide").expect("the node serves");
+    let mut connection = open(&node);
+    let blocks = (8 << 20) / BLOCK as u64;
+    for first in (0..blocks).step_by(16) {
+        let data = (first..first + 16).flat_map(|block| content(0, block, 1)).collect();
+        write(&mut connection, first, data, false);
+    }
+    flush(&mut connection);
+    node.stop();
+    // A chunk has few of the blocks: most of them, so that some lie in later stripes.
+    let mut rng = Rng::new(3);
+    (0..CHUNKS_DAMAGED).for_each(|_| damage_chunk(&level, &mut rng, true));
+    let node = Node::start(&dir, &options);
+    let mut connection = open(&node);
+    let mut is_error = |block: &u64| {
+        let read = Request::Read { offset: block * BLOCK as u64, length: BLOCK as u32 };
+        connection.call(&read).expect("the node serves").is_err()
+    };
+    let errors: BTreeSet<u64> = (0..blocks).filter(|block| is_error(block)).collect();
+    assert!(errors.last() >= Some(&(blocks / 2)), "{}", node.said());
+    let told = lost_lines(&node.said());
+    let ranges = told.iter().flat_map(|line| named_ranges(line)).collect::<Vec<_>>();
+    node.stop();
+    let (listed, sentences) = lost_by_check(&dir);
+    assert_eq!(sentences, told, "a check and a start");
+    for ranges in [&ranges, &listed["wide"]] {
+        let of_range = |(at, bytes): &(u64, u64)| at / BLOCK as u64..(at + bytes) / BLOCK as u64;
+        let blocks: BTreeSet<u64> = ranges.iter().flat_map(of_range).collect();
+        assert!(blocks == errors, "{} are errors, {told:?}", errors.len());
+    }
+}
+
+/// The ranges that a sentence of a start or a check names.
+fn named_ranges(line: &str) -> Vec<(u64, u64)> {
+    let (_, rest) = line.split_once(" at bytes ").expect("it says where");
+    let (named, _) = rest.split_once(": errors").expect("it says what follows");
+    assert!(!named.ends_with('…'), "{line}");
+    let range = |range: &str| {
+        let (at, bytes) = range.split_once('+').expect("a first byte and a length");
+        [at, bytes].map(|number| number.parse().expect("a number")).into()
+    };
+    named.split(", ").map(range).collect()
 }
 
 /// What a start or a check says of each volume's lost blocks, from the word `lost` on.

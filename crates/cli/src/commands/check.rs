@@ -7,7 +7,7 @@ use layby_daemon::check::{
 };
 use layby_daemon::error::{Report, ReportKind};
 
-/// Ranges of lost blocks that are shown of each volume and shard; `--json` has all.
+/// Ranges of lost blocks that are shown of each volume and shard; `--json` has more.
 const LOST_SHOWN_MAX: usize = 10_000;
 
 pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(), Failure> {
@@ -96,9 +96,14 @@ fn show_lost(lost: &LostAnswer, output: &mut Output) -> Result<(), Failure> {
     for range in lost.ranges.iter().take(LOST_SHOWN_MAX) {
         output.line(&format!("lost: {volume} at bytes {}+{}", range.offset, range.bytes))?;
     }
-    match lost.ranges.len().saturating_sub(LOST_SHOWN_MAX) {
+    let more = lost.ranges.len().saturating_sub(LOST_SHOWN_MAX) as u64 + lost.ranges_more;
+    let listed = match lost.ranges_more {
+        0 => "all".to_owned(),
+        _ => format!("the first {}", lost.ranges.len()),
+    };
+    match more {
         0 => Ok(()),
-        more => output.line(&format!("lost: {volume}: {more} more range(s); --json lists all")),
+        _ => output.line(&format!("lost: {volume}: {more} more range(s); --json lists {listed}")),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::control::{
     LOST_NAMED_MAX, LevelStats, LostRange, OperationStats, Snapshot, VolumeStats,
 };
 use crate::io::DiskId;
+use crate::whole::name_ranges;
 use hdrhistogram::Histogram;
 use layby_types::{Call, LevelIndex, Nanos, Operation};
 
@@ -115,27 +116,20 @@ impl Core {
         }
     }
 
-    /// What is not known of each volume.
+    /// What is not known of each volume, by the bytes that its clients know.
     pub(super) fn lost_ranges(&self) -> Vec<LostRange> {
         let size = self.cache.spec().block_size;
         let mut found: Vec<LostRange> = Vec::new();
         for (first, count) in self.cache.lost().iter() {
-            let start = size.offset_of(first.block());
-            let end = start + count * u64::from(size.bytes());
-            match found.last_mut().filter(|last| last.volume == first.volume()) {
-                Some(last) => {
-                    (last.end, last.blocks) = (end, last.blocks + count);
-                    last.ranges += 1;
-                    if last.named.len() < LOST_NAMED_MAX {
-                        last.named.push((start, end - start));
-                    }
-                }
-                None => {
-                    let (volume, blocks, ranges) = (first.volume(), count, 1);
-                    let named = vec![(start, end - start)];
-                    found.push(LostRange { volume, start, end, blocks, ranges, named });
-                }
+            let (volume, start) = (first.volume(), size.offset_of(first.block()));
+            let range = start..start + count * u64::from(size.bytes());
+            if found.last().is_none_or(|last| last.volume != volume) {
+                found.push(LostRange { volume, blocks: 0, ranges: 0, named: Vec::new() });
             }
+            let last = found.last_mut().expect("it was just looked at, or pushed");
+            last.blocks += count;
+            let place = self.wides.place_of(volume);
+            last.ranges += name_ranges(place, range, (&mut last.named, LOST_NAMED_MAX));
         }
         found
     }

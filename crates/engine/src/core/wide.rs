@@ -23,6 +23,7 @@ use super::{Answer, Ask, Asker, Core, Ended, Finished, Out, ReadSink, STATUS_BYT
 use crate::backing::PartPlan;
 use crate::io::{Buffer, Io, Peer};
 use crate::link::{Answered, Asked, NearEnd};
+use crate::whole::PartPlace;
 use layby_types::{Call, ErrorKind, Extent, Nanos, Operation, Stripes, VolumeId};
 use std::collections::{HashMap, VecDeque};
 
@@ -88,6 +89,12 @@ impl Wides {
 
     pub(super) fn has(&self, volume: VolumeId) -> bool {
         !self.volumes.is_empty() && self.volumes.contains_key(&volume)
+    }
+
+    /// Which part of a wide volume is here; none where the volume is on one shard.
+    pub(super) fn place_of(&self, volume: VolumeId) -> Option<PartPlace> {
+        let wide = self.volumes.get(&volume)?;
+        Some(PartPlace { stripes: wide.stripes, part: wide.index })
     }
 
     fn insert(&mut self, whole: Whole) -> u32 {

@@ -8,9 +8,10 @@
 use super::faults::quiet;
 use super::*;
 use crate::backing::{PartPlan, SharedLoss};
+use crate::control::LOST_NAMED_MAX;
 use crate::io::OperationKind;
 use crate::link::{FarEnd, link};
-use layby_types::{GuestRing, Stripes, Taken};
+use layby_types::{BlockIndex, BlockKey, GuestRing, Stripes, Taken};
 use rustix::io::Errno;
 
 const STRIPE: u64 = Stripes::BYTES_MIN;
@@ -351,6 +352,32 @@ fn a_lost_home_is_lost_for_all_parts() {
     assert!(pair.run(0, flush, &[]).is_err());
     pair.ask(1, call(Operation::Write, 0, 4096));
     assert!(pair.run(1, flush, &[]).is_err(), "the other part shares the device");
+}
+
+/// Goal: what is lost of a part is named by the volume's bytes, and counted in its ranges. Method:
+/// blocks on both sides of an edge between two stripes of each part, one in a later stripe; then
+/// every other block of the first part, which are more ranges than are named.
+#[test]
+fn lost_ranges_are_of_the_volumes_bytes() {
+    let mut pair = Pair::new(4, quiet(), 1);
+    let blocks = STRIPE / BLOCK;
+    let lose = |core: &mut Core, block| {
+        core.cache.lose(BlockKey::new(VolumeId(0), BlockIndex(block)));
+    };
+    for (part, side) in (0_u64..).zip(&mut pair.sides) {
+        [blocks - 1, blocks, 2 * blocks].into_iter().for_each(|it| lose(&mut side.core, it));
+        let found = side.core.lost_ranges();
+        let own = part * STRIPE;
+        let named = [own + STRIPE - BLOCK, own + 2 * STRIPE, own + 4 * STRIPE];
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].named, named.map(|at| (at, BLOCK)), "part {part}");
+        assert_eq!((found[0].blocks, found[0].ranges), (3, 3), "part {part}");
+    }
+    let core = &mut pair.sides[0].core;
+    (0..3 * blocks).step_by(2).for_each(|block| lose(core, block));
+    let found = core.lost_ranges();
+    // The blocks about the edge are one range of the part, and two of the volume.
+    assert_eq!((found[0].ranges, found[0].named.len()), (3 * blocks / 2, LOST_NAMED_MAX));
 }
 
 /// Goal: what another shard has of a client's whole requests learns that the client has left, also
