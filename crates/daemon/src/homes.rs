@@ -311,20 +311,17 @@ impl Homes {
         record: &VolumeRecord,
         stripes: Stripes,
     ) -> Result<Vec<BackingPlan>, Report> {
-        let (path, length) = (self.path(record), record.length);
         if record.phase == VolumePhase::Creating {
             self.make(name, record)?;
         }
-        let (loss, refusal) = (SharedLoss::default(), self.look(name, record));
-        let part = |index| {
-            let (path, loss) = (path.clone(), loss.clone());
-            let part = PartPlan { stripes, index, length, loss };
-            match refusal.clone() {
-                Some(cause) => BackingPlan::Refused { path, cause, part: Some(part) },
-                None => BackingPlan::Part { path, part },
+        let refusal = self.look(name, record);
+        let part = |part| match refusal.clone() {
+            Some(cause) => {
+                BackingPlan::Refused { path: self.path(record), cause, part: Some(part) }
             }
+            None => BackingPlan::Part { path: self.path(record), part },
         };
-        Ok((0..stripes.parts()).map(part).collect())
+        Ok(part_plans(record, stripes).map(part).collect())
     }
 
     /// See [`RemoteHomes::watch`]; none for files and devices.
@@ -517,6 +514,13 @@ impl Homes {
             Err(cause) => Some(format!("`{}` cannot be opened: {cause}", path.display())),
         }
     }
+}
+
+/// The parts of a wide volume, which share the loss of their home.
+fn part_plans(record: &VolumeRecord, stripes: Stripes) -> impl Iterator<Item = PartPlan> + use<> {
+    let (length, loss) = (record.length, SharedLoss::default());
+    let part = move |index| PartPlan { stripes, index, length, loss: loss.clone() };
+    (0..stripes.parts()).map(part)
 }
 
 fn no_clones(source: &CloneSource) -> Report {

@@ -478,7 +478,7 @@ async fn launch(
 ) -> Result<Launched, Report> {
     let (wanting, wanted) = mpsc::unbounded_channel();
     let starting = tokio::task::spawn_blocking(move || {
-        let plans = plans(&mut view, &homes, &intents, held)?;
+        let plans = plans(&mut view, &homes, &intents, (held, config.is_strict))?;
         homes.names().follow(&view);
         let mut requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
         requests.iter_mut().for_each(|request| request.lock = homes.lock());
@@ -595,17 +595,21 @@ fn unserved(view: &View, homes: &Homes) -> Vec<String> {
 }
 
 /// What shards are told of the volumes that they serve from the start. One in an object store that
-/// cannot be served is no reason to serve nobody.
+/// cannot be served, or whose creation was cut off, is no reason to serve nobody.
 fn plans(
     view: &mut View,
     homes: &Homes,
     intents: &Intents,
-    held: BTreeMap<Name, Absence>,
+    (held, is_strict): (BTreeMap<Name, Absence>, bool),
 ) -> Result<Vec<VolumePlan>, Report> {
     let later: Vec<&Name> = unmade(&view.catalog, homes).chain(held.keys()).collect();
     let (mut plans, mut absent) = (Vec::new(), BTreeMap::new());
     for (name, record) in view.catalog.volumes.iter().filter(|(name, _)| !later.contains(name)) {
-        match view.volume_plans(homes, name, record) {
+        let planned = match homes.is_half_made(record) && !is_strict {
+            true => Ok(view.half_made_plans(homes, name, record)),
+            false => view.volume_plans(homes, name, record),
+        };
+        match planned {
             Ok(mut its) => {
                 intents.mark(view, homes, record, &mut its)?;
                 plans.extend(its);

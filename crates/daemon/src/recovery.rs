@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What to do where another process has had the file or device open at a start.
 const IN_USE_HINT: &str = "stop the other program that uses it, and start the node again";
 
+/// What to do where a volume's creation was cut off and its place is not there.
+const HALF_MADE_HINT: &str = "attach its device, or mount its disk, and start the node again, which goes on with the \
+     creation; or give the volume up with `layby volume delete`";
+
 /// Volumes that a line names at most.
 const NAMES_MAX: usize = 8;
 
@@ -28,13 +32,19 @@ pub(crate) fn absences(
     let of = |refusal: &HomeRefusal| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == refusal.volume);
         let (name, record) = view.catalog.volumes.iter().find(|(_, record)| holds(record))?;
+        let is_half_made = homes.is_half_made(record);
+        let what = match is_half_made {
+            true => "its creation was cut off, and its home cannot be had",
+            false => "its home cannot be opened",
+        };
         let why = Report::new(open_kind(refusal.kind), "cannot serve the volume")
-            .cause(format!("its home cannot be opened: {}", refusal.cause))
+            .cause(format!("{what}: {}", refusal.cause))
             .state("nothing was changed; what the levels hold of it is kept")
             .hint(match refusal.kind {
                 _ if homes.is_other(record) => HOME_OTHER,
                 ErrorKind::Denied => HOME_DENIED,
                 ErrorKind::Retry => IN_USE_HINT,
+                _ if is_half_made => HALF_MADE_HINT,
                 _ => {
                     "put the file back, or mount its disk, and start the node again; or give the \
                      volume up with `layby volume delete`"

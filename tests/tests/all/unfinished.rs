@@ -5,8 +5,9 @@
 //! Invariant: what a refusal says of the data's state is what the next start finds.
 //! Not for: damage of levels, see `damage.rs`; kills under load, see `crash.rs`.
 
-use layby_tests::{Connection, Node, Options, Request, binary, layby};
+use layby_tests::{Connection, Node, Options, Request, binary, layby, must};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -96,6 +97,139 @@ fn a_wrong_path_can_be_corrected() {
         let node = started(&dir, &format!("{A}{b}"));
         assert_holds(&node, "a");
         assert_eq!(node.serves("b"), is_kept);
+    }
+}
+
+/// A node that was killed while a command made volume `b` in `disk/b`, beside `a`, which holds data.
+/// What is at the place of `b` is as the creation left it.
+struct CutOff {
+    base: TempDir,
+    options: Options,
+}
+
+impl CutOff {
+    fn new(shards: u8) -> CutOff {
+        let base = TempDir::new().expect("a temporary folder");
+        let disk = base.path().join("disk");
+        fs::create_dir(&disk).expect("the test's own folder");
+        let node = format!("[node]\nshards = {shards}\nvolume_roots = [{:?}]\n", base.path());
+        let cut = CutOff { base, options: Options::config(format!("{node}{LEVELS}{A}")) };
+        let node = cut.start();
+        write(&node, "a");
+        let (path, shards) = (disk.join("b"), shards.to_string());
+        let words = ["volume", "create", "b", "--size", "2MiB", "--shards", &shards, "--path"];
+        node.layby(&[&words[..], &[&path.to_string_lossy()]].concat());
+        node.kill9();
+        // The catalog before the last is that of a creation which has not come to its end.
+        let [before, last] = ["catalog.json.new", "catalog.last"].map(|name| cut.dir().join(name));
+        let text = fs::read_to_string(&before).expect("the catalog before the last");
+        assert!(text.contains("\"creating\""), "{text}");
+        fs::rename(&before, cut.dir().join("catalog.json")).expect("the test's own folder");
+        fs::remove_file(last).expect("it names the last catalog");
+        cut
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.base.path().join("node")
+    }
+
+    fn start(&self) -> Node {
+        Node::start(&self.dir(), &self.options)
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.base.path().join("disk")
+    }
+
+    #[track_caller]
+    fn assert_waits(&self, node: &Node) {
+        assert_holds(node, "a");
+        assert!(!node.serves("b"), "`b` is served");
+        let said = node.said();
+        assert!(said.contains("volume `b` is not served") && said.contains("disk/b"), "{said}");
+        assert!(node.layby(&["volume", "list"]).contains("volume b is not served"));
+        assert!(node.layby(&["status"]).contains("volume `b` is not served"));
+        assert!(node.stderr().contains("disk/b"), "{}", node.stderr());
+    }
+}
+
+/// What takes the place of a file that a creation made, and what is there again later.
+type Change = (fn(&Path), fn(&Path));
+
+/// The folder is gone; a device is gone; what is there is no file. All before there was any data.
+const GONE: [Change; 3] = [
+    (|disk| fs::remove_dir_all(disk).expect("ours"), |disk| fs::create_dir(disk).expect("ours")),
+    (
+        |disk| {
+            fs::remove_file(disk.join("b")).expect("it was made");
+            symlink("/dev/layby-test-no-device", disk.join("b")).expect("ours");
+        },
+        |disk| fs::remove_file(disk.join("b")).expect("a link"),
+    ),
+    (
+        |disk| {
+            fs::remove_file(disk.join("b")).expect("it was made");
+            must("mkfifo", &[&disk.join("b").to_string_lossy()]);
+        },
+        |disk| fs::remove_file(disk.join("b")).expect("a pipe"),
+    ),
+];
+
+/// Goal: a volume whose creation was cut off, and whose place is gone, holds up no start: it waits,
+/// is named, nothing is made, and it is made once its place is there. Method: a kill between the
+/// two catalogs of a creation; its folder gone, a link to a device that is gone, a pipe; a start
+/// that is strict, two that are not, with a stop and a kill between; the place back. On one shard
+/// and on two.
+#[test]
+fn a_creation_that_was_cut_off_waits_for_its_place() {
+    for ((go, come), shards) in GONE.into_iter().flat_map(|change| [(change, 1), (change, 2)]) {
+        let cut = CutOff::new(shards);
+        go(&cut.disk());
+        let arguments = vec!["--strict".to_owned()];
+        let config = cut.options.config.clone().expect("it has one");
+        let strict = Options { arguments, ..Options::config(config) };
+        let refusal = Node::try_start(&cut.dir(), &strict).expect_err("it is strict");
+        refusal.assert_explains(&["home of volume `b`", "disk/b"]);
+        let node = cut.start();
+        cut.assert_waits(&node);
+        let set = ["volume", "set", "b", "--class", "bulk", "--dir"];
+        let refused = layby(&[&set[..], &[&cut.dir().to_string_lossy()]].concat());
+        refused.assert_explains(&["volume `b` is not served", "disk/b"]);
+        node.stop();
+        let node = cut.start();
+        cut.assert_waits(&node);
+        node.kill9();
+        assert!(!cut.disk().join("b").is_file(), "nothing is made");
+        come(&cut.disk());
+        let node = cut.start();
+        assert!(!node.said().contains("not served"), "{}", node.said());
+        write(&node, "b");
+        node.kill9();
+        let node = cut.start();
+        assert_holds(&node, "a");
+        assert_holds(&node, "b");
+    }
+}
+
+/// Goal: such a volume can be given up, and its name is free. Method: the same, a deletion, and the
+/// name again, in another place, over a kill.
+#[test]
+fn a_creation_that_was_cut_off_can_be_given_up() {
+    for ((go, _), shards) in GONE.into_iter().flat_map(|change| [(change, 1), (change, 2)]) {
+        let cut = CutOff::new(shards);
+        go(&cut.disk());
+        let node = cut.start();
+        // Levels may always hold blocks of a volume over several shards, for all that is known.
+        let data: &[&str] = if shards == 1 { &[] } else { &["--data", "delete"] };
+        node.layby(&[&["volume", "delete", "b"], data].concat());
+        assert!(!node.layby(&["volume", "list"]).contains("not served"));
+        node.volume_create("b", "1MiB", "normal");
+        write(&node, "b");
+        node.kill9();
+        let node = cut.start();
+        assert!(!node.said().contains("not served"), "{}", node.said());
+        assert_holds(&node, "a");
+        assert_holds(&node, "b");
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn declare_volumes(
         if let Some(note) = kept_away(config, view, (name, declared), is_new, &begun) {
             notes.push(note);
         } else if let Some(known) = view.catalog.volumes.get(name) {
-            if is_half_made(homes, known) {
+            if homes.is_half_made(known) {
                 continue;
             }
             update_volume(config, view, name, declared)?;
@@ -88,14 +88,6 @@ fn has_file(begun: &BTreeMap<Name, VolumeRecord>, name: &Name) -> bool {
 fn configure(view: &mut View, name: &Name, declared: &VolumeConfig) {
     let record = view.catalog.volumes.get_mut(name).expect("it was there or was added");
     record.configured = Some(declared.clone());
-}
-
-/// A volume that a command was making when the node ended: it may have been served, so its table
-/// waits until it is known to be made.
-fn is_half_made(homes: &Homes, known: &VolumeRecord) -> bool {
-    known.phase == VolumePhase::Creating
-        && known.configured.is_none()
-        && !homes.writes_through(known)
 }
 
 /// Why a volume of the configuration is neither made nor changed; none where it is.

@@ -10,8 +10,8 @@
 //! since a log may show them once more after a crash, it comes back under a new number, whose
 //! blocks are its own.
 //! Cost: a try every five minutes at last, and a number per life of the node. A store that is
-//! silent holds up these volumes only. Not for: files that are to be made, without which no node
-//! starts.
+//! silent holds up these volumes only. Not for: files that are to be made for the configuration's
+//! volumes, without which no node starts.
 
 use super::volumes::set_phase;
 use super::{Control, DeleteData, View, finish_take, report};

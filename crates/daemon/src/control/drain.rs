@@ -8,7 +8,7 @@
 //! Cost: a task per drain. Not for: when blocks are written back otherwise; see `layby_cache`.
 
 use super::{Command, Control, Pace, report};
-use crate::catalog::VolumePhase;
+use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use layby_cloud::{Link, Order, Said, Status, Watch};
@@ -162,12 +162,14 @@ impl Control {
     fn begin_drains(&self, volume: Option<VolumeId>) -> (Vec<(Name, Draining)>, Vec<String>) {
         let view = self.view();
         let (mut drains, mut unserved) = (Vec::new(), Vec::new());
+        let is_clean = |record: &VolumeRecord| self.facts.intents.is_clean(record.id);
         for (name, record) in view.known_volumes() {
             if volume.is_some_and(|id| id.0 != record.id) {
                 continue;
             }
             match view.absence(name) {
-                Some(_) if record.phase == VolumePhase::Creating => {}
+                // No level has anything of it.
+                Some(_) if record.phase == VolumePhase::Creating && is_clean(record) => {}
                 Some(absence) => {
                     unserved.push(format!("volume `{name}` is not served: {}", absence.why.cause));
                 }

@@ -76,8 +76,8 @@ use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::sizing::Slots;
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_engine::control::{
-    Answer, ClientId, ClientLoad, CommandError, Observed, ShardSender, Snapshot, StartReport,
-    VolumePlan,
+    Answer, BackingPlan, ClientId, ClientLoad, CommandError, Observed, ShardSender, Snapshot,
+    StartReport, VolumePlan,
 };
 use layby_types::{ClassId, ErrorKind, VolumeId};
 use rounds::Rounds;
@@ -161,11 +161,33 @@ impl View {
             Some(stripes) => homes.plan_parts(name, record, stripes)?,
             None => vec![homes.plan(name, record)?],
         };
+        Ok(self.with_specs(homes, record, backings))
+    }
+
+    /// The same at a start for a volume that a command was making when the node ended; see
+    /// [`Homes::plan_half_made`].
+    #[must_use]
+    pub fn half_made_plans(
+        &self,
+        homes: &Homes,
+        name: &Name,
+        record: &VolumeRecord,
+    ) -> Vec<VolumePlan> {
+        self.with_specs(homes, record, homes.plan_half_made(name, record))
+    }
+
+    fn with_specs(
+        &self,
+        homes: &Homes,
+        record: &VolumeRecord,
+        backings: Vec<BackingPlan>,
+    ) -> Vec<VolumePlan> {
         let specs = self.volume_specs(homes, record).into_iter();
         let (is_clean, is_read_only) = (false, record.read_only);
         let plan = |(spec, backing)| VolumePlan { spec, backing, is_clean, is_read_only };
-        Ok(specs.zip(backings).map(plan).collect())
+        specs.zip(backings).map(plan).collect()
     }
+
     /// What all shards are told, after every check.
     pub(crate) fn checked_spec(&self, error: &str) -> Result<CacheSpec, Report> {
         let refused = |problem: crate::config::Problem| problem.report(error);

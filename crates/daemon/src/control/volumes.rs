@@ -429,12 +429,12 @@ impl Control {
             return Ok(Deleted::Forgotten(taken));
         }
         match (discard, is_absent) {
+            (false, true) if self.view().absence(name).is_some_and(Absence::is_in_shard) => {
+                self.check_clean(&record, error)?;
+            }
             _ if record.phase == VolumePhase::Creating => {}
             (false, true) if self.view().absence(name).is_some_and(Absence::is_held) => {
                 return Err(held_keeps(&record, error));
-            }
-            (false, true) if self.view().absence(name).is_some_and(Absence::is_in_shard) => {
-                self.check_clean(&record, error)?;
             }
             (false, false) => self.check_drained(&record, error).await?,
             (false, true) => self.check_whole(&record, error).await?,

@@ -3,17 +3,20 @@
 //! How: a volume in phase `Creating` has no home yet, or one whose making was interrupted: a file
 //! without data is given the volume's length, whatever length a crash left it at. A configured size
 //! that grew reaches the home before it reaches the catalog.
+//! One that a command was making, and that cannot be made at a start, is not served, and the next
+//! start goes on with it; a table of the configuration that cannot be made ends the start.
 //! Invariant: no file that holds data is shortened or removed here, and none that an operator named
 //! is made longer while it holds data.
 //! Cost: a few system calls per volume and start. Not for: homes with an owner.
 
-use super::Homes;
+use super::{Homes, part_plans};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::disk_file::{self, HINT_NO_DEVICE, is_no_device};
 use crate::error::{Report, ReportKind};
 use crate::shards::{HOME_IN_USE, open_kind};
+use layby_engine::control::BackingPlan;
 use layby_engine::io::{OpenError, OpenMode, open_disk};
 use layby_types::format_bytes;
 use std::fs::{File, Metadata};
@@ -25,6 +28,43 @@ use std::time::Duration;
 const SYNC_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Homes {
+    /// Whether a command was making a volume in a file or device when the node ended. It may have
+    /// been served, where the catalog could not be written any more.
+    #[must_use]
+    pub fn is_half_made(&self, record: &VolumeRecord) -> bool {
+        let is_of_command = record.phase == VolumePhase::Creating && record.configured.is_none();
+        is_of_command && !self.writes_through(record)
+    }
+
+    /// What shards are told at a start of the home of such a volume, part by part. Where it cannot
+    /// be made or opened it ends no start, and what the levels hold of it is kept.
+    pub fn plan_half_made(&self, name: &Name, record: &VolumeRecord) -> Vec<BackingPlan> {
+        let planned = match record.stripes() {
+            Some(stripes) => self.plan_parts(name, record, stripes),
+            None => self.plan(name, record).map(|plan| vec![plan]),
+        };
+        let made = |plan| match plan {
+            // It was made; what is still to be made ends the start where it cannot be opened.
+            BackingPlan::File { path, .. } => BackingPlan::File { path, create: false },
+            plan => plan,
+        };
+        match planned {
+            Ok(plans) => plans.into_iter().map(made).collect(),
+            Err(report) => {
+                let (path, cause) = (self.path(record), report.cause);
+                let parts = match record.stripes() {
+                    Some(stripes) => part_plans(record, stripes).map(Some).collect(),
+                    None => vec![None],
+                };
+                let refused = |part| {
+                    let (path, cause) = (path.clone(), cause.clone());
+                    BackingPlan::Refused { path, cause, part }
+                };
+                parts.into_iter().map(refused).collect()
+            }
+        }
+    }
+
     /// Makes the file of a volume that was never served, unless it is there whole. May take long.
     ///
     /// # Errors
