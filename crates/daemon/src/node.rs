@@ -772,8 +772,10 @@ fn came_up(dir: &Path, mut view: View, homes: &Homes, intents: &Intents) -> Resu
         record.phase = VolumePhase::Ready;
         homes.keep_device(record);
     }
-    if view.catalog != before {
-        view.catalog.save(dir)?;
+    match view.catalog == before {
+        // A kill may have left it named beside another one.
+        true => Catalog::keep_as_last(dir),
+        false => view.catalog.save(dir)?,
     }
     if before.is_formatting && !view.catalog.is_formatting {
         intents.mark_wide(&view, homes)?;

@@ -5,9 +5,9 @@
 //! change which makes the catalog a little longer needs none: a volume can be deleted while the
 //! disk is full. What is announced and written ends with blanks up to the file's length.
 //! Invariant: at any instant the catalog is the old one or the new one, whole, and the one that
-//! was written last is named.
-//! Cost: the catalog's length once more on the disk, and two syncs per change. Not for: what is in
-//! a catalog.
+//! was written last is named; the file before it is kept for its room, not to be put back.
+//! Cost: the catalog's length once more on the disk, and two syncs per change, beside those of
+//! [`last`]. Not for: what is in a catalog.
 
 use super::{CATALOG_FILE_NAME, Catalog, NAMES, encode, last};
 use crate::error::Report;
@@ -56,7 +56,17 @@ impl Catalog {
                 "the node goes on as before; a crash before its next change or a clean stop may \
                  leave the changed catalog",
             )
-        })
+        })?;
+        Catalog::keep_as_last(dir);
+        Ok(())
+    }
+
+    /// Has no catalog but that of `dir` count as the one that was written last. Where that cannot
+    /// be written down, the change stands all the same: the next change or start does it.
+    pub(crate) fn keep_as_last(dir: &Path) {
+        if let Err(cause) = last::settle(dir) {
+            tracing::warn!(%cause, "{}", last::COST);
+        }
     }
 
     /// Replaces the catalog of `dir`, which is `found`, where this one differs; and sees to the

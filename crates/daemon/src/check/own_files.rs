@@ -48,8 +48,8 @@ const GUARDS: [Guard; 3] = [
         name: catalog::last::LAST_FILE_NAME,
         damage: catalog::last::damage,
         cost: catalog::last::COST,
-        hint: "where `catalog.json` is the newest one, start the node: the file is written anew \
-               with the next change of the catalog; else put the newest `catalog.json` back first",
+        hint: "where `catalog.json` is the newest one, start the node: the file is written anew; \
+               else put the newest `catalog.json` back first",
     },
     Guard {
         name: cloud::identities::FILE_NAME,

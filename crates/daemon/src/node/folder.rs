@@ -94,7 +94,8 @@ pub(super) fn load_catalog(config: &Config) -> Result<Option<Catalog>, Report> {
         .cause(format!("`{CATALOG_FILE_NAME}` is missing, though a node has run here"))
         .state("nothing was changed; levels and volumes' files are as they were")
         .hint(format!(
-            "put the node's own `{CATALOG_FILE_NAME}` back, with which all its data is there; or \
-             start a new node in another directory"
+            "put the node's own `{CATALOG_FILE_NAME}` back, the newest, with which all its data is \
+             there (`{CATALOG_FILE_NAME}.new` is the one before it); or start a new node in \
+             another directory"
         )))
 }
