@@ -8,7 +8,8 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{
-    Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, UNLOCKED, VolumePhase, VolumeRecord,
+    Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, LevelRecord, UNLOCKED, VolumePhase,
+    VolumeRecord,
 };
 use crate::cloud::{
     Uncounted, exchanged_with, find_older, is_never_put, is_store, local_finding, store_finding,
@@ -18,6 +19,7 @@ use crate::config::{KeySource, Kind, Name, Size, check_trusted_dir};
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
 use crate::homes::{Homes, IN_MEMORY};
+use crate::levels::written::{self, Place};
 use crate::plan::part_bytes;
 use crate::reached::LevelsReached;
 use crate::recovery::memory_line;
@@ -25,6 +27,7 @@ use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_st
 use layby_engine::io::{SectorCipher, lies_in_memory};
 use layby_engine::store::Reached;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
@@ -202,7 +205,10 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     }
     // Of levels that are being made nothing is expected.
     let is_made = catalog.is_started && !catalog.is_formatting;
-    let targets = if is_made { targets(dir, &catalog)? } else { Vec::new() };
+    // Nor of those of a node that has never come up; what is there all the same is looked at.
+    let written = if catalog.is_started { BTreeMap::new() } else { written_levels(dir, &catalog)? };
+    let is_looked_at = |level: &Name| is_made || written.contains_key(level);
+    let targets = targets(dir, &catalog, is_looked_at)?;
     refuse_unreadable(&targets)?;
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
     let report = check_stores(&plain, depth.full);
@@ -215,6 +221,9 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let mut stores: Vec<StoreAnswer> = stores.collect();
     if is_made {
         add_cut_levels(dir, &catalog, &mut stores);
+    }
+    for store in stores.iter_mut().filter(|store| store.shard == 0) {
+        store.problems.splice(0..0, written.get(&store.level).cloned());
     }
     let backings = backings(dir, &catalog, depth);
     if let Some(snapshot) = &depth.snapshot
@@ -275,30 +284,70 @@ fn cipher_of(
     crate::levels::unlock::cipher_of(level, kept)
 }
 
-fn targets(dir: &Path, catalog: &Catalog) -> Result<Vec<(Name, u8, CheckTarget)>, Report> {
+/// The same of any level, where it is encrypted and there.
+fn cipher_there(dir: &Path, level: &LevelRecord) -> Result<Option<Arc<SectorCipher>>, Report> {
+    let cipher = level.encryption.as_ref().map(|kept| cipher_of(dir, &level.name, kept));
+    match (cipher.transpose(), &level.path) {
+        // It is found to be missing, and the rest is checked.
+        (Err(_), Some(path)) if matches!(dir.join(path).try_exists(), Ok(false)) => Ok(None),
+        (cipher, _) => cipher,
+    }
+}
+
+/// The first bytes of a level's parts, and the length of each.
+fn parts_of(catalog: &Catalog, level: &LevelRecord) -> (Vec<u64>, u64) {
+    let length = part_bytes(level.size.0, catalog.shards, level.segment.map(|size| size.0));
+    ((0..catalog.shards).map(|shard| length * u64::from(shard)).collect(), length)
+}
+
+fn targets(
+    dir: &Path,
+    catalog: &Catalog,
+    is_looked_at: impl Fn(&Name) -> bool,
+) -> Result<Vec<(Name, u8, CheckTarget)>, Report> {
     let mut targets = Vec::new();
-    for level in &catalog.levels {
+    for level in catalog.levels.iter().filter(|level| is_looked_at(&level.name)) {
         let kind = match level.kind {
             Kind::Memory => continue,
             Kind::Nvm => StoreKind::Nvm,
             Kind::Ssd => StoreKind::Log,
         };
         let Some(path) = &level.path else { continue };
-        let cipher = level.encryption.as_ref().map(|kept| cipher_of(dir, &level.name, kept));
-        let cipher = match cipher.transpose() {
-            // It is found to be missing, and the rest is checked.
-            Err(_) if matches!(dir.join(path).try_exists(), Ok(false)) => None,
-            cipher => cipher?,
-        };
-        let length = part_bytes(level.size.0, catalog.shards, level.segment.map(|size| size.0));
-        for shard in 0..catalog.shards {
-            let base = length * u64::from(shard);
+        let cipher = cipher_there(dir, level)?;
+        let (bases, length) = parts_of(catalog, level);
+        for (shard, base) in (0..).zip(bases) {
             let cipher = cipher.clone();
             let target = CheckTarget { path: dir.join(path), base, length, kind, cipher };
             targets.push((level.name.clone(), shard, target));
         }
     }
     Ok(targets)
+}
+
+/// Levels of a node that has never come up, by its catalog, which hold something all the same; as a
+/// problem each.
+fn written_levels(dir: &Path, catalog: &Catalog) -> Result<BTreeMap<Name, String>, Report> {
+    let mut found = BTreeMap::new();
+    for level in &catalog.levels {
+        let Some(path) = level.path.as_ref().map(|path| dir.join(path)) else { continue };
+        let (cipher, (bases, _)) = (cipher_there(dir, level)?, parts_of(catalog, level));
+        let place = Place { path: &path, cipher: cipher.as_ref(), bases: &bases };
+        let held = written::held(place, catalog.node).map_err(|cause| {
+            Report::from_io(format!("cannot check level `{}`", level.name), &cause)
+                .cause(format!("`{}`: {cause}", path.display()))
+                .state("nothing was changed, and whether the level is sound is not known")
+                .hint("run the check as the node's user")
+        })?;
+        let problem = held.map(|held| {
+            format!(
+                "`{}`: {held}, though by the catalog the node has never come up: it is older than \
+                 the level, and a start refuses it; put the newest catalog.json back",
+                path.display()
+            )
+        });
+        found.extend(problem.map(|problem| (level.name.clone(), problem)));
+    }
+    Ok(found)
 }
 
 /// Names levels that are shorter than they are to be, which a start refuses: what was in the part

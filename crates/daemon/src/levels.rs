@@ -13,13 +13,13 @@
 
 mod contents;
 pub(crate) mod unlock;
+pub(crate) mod written;
 
-use crate::catalog::NodeId;
+use crate::catalog::{CATALOG_FILE_NAME, NodeId};
 use crate::config::{Format, Kind, LevelConfig, Name, Preallocation, Size};
 use crate::control::View;
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
-use layby_engine::io::SectorCipher;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{ErrorKind as Io, Seek, SeekFrom};
@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use written::Place;
 
 /// Where level files lie that nobody chose a place for, within the node's directory.
 pub const LEVELS_DIR_NAME: &str = "levels";
@@ -137,20 +138,15 @@ fn prepare_all(
     format: Format,
     made: &mut Made,
 ) -> Result<(), Report> {
-    for (index, level) in view.layout.levels.iter().enumerate() {
+    if is_new && format == Format::Empty {
+        // Before any is made: a file of the node's own goes for that.
+        refuse_what_counts(view)?;
+    }
+    for level in &view.layout.levels {
         let Some(path) = &level.path else { continue };
-        if is_new {
-            let part = view.layout.part_bytes(index);
-            let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
-            if format == Format::Empty {
-                let bases: Vec<u64> = bases.collect();
-                let cipher = view.layout.cipher(index).map(|cipher| &**cipher);
-                refuse_foreign((level, cipher), path, &bases, view.catalog.node)?;
-            }
-            if path.starts_with(dir.join(LEVELS_DIR_NAME)) && path.is_file() {
-                // Empty, or given up: it is made anew at its length.
-                std::fs::remove_file(path).map_err(|cause| refused(level, path, &cause))?;
-            }
+        if is_new && path.starts_with(dir.join(LEVELS_DIR_NAME)) && path.is_file() {
+            // Empty, or given up: it is made anew at its length.
+            std::fs::remove_file(path).map_err(|cause| refused(level, path, &cause))?;
         }
         match existing_length(path) {
             Ok(None) if is_new => make(level, path, None, made)?,
@@ -255,12 +251,46 @@ fn in_use(dir: &Path) -> Report {
 
 /// A new node formats its levels, so whatever lies in their place must be nobody's: zeros, or what
 /// this very node left when its first start failed.
-fn refuse_foreign(
-    (level, cipher): (&LevelConfig, Option<&SectorCipher>),
-    path: &Path,
-    bases: &[u64],
-    node: NodeId,
-) -> Result<(), Report> {
+fn refuse_what_counts(view: &View) -> Result<(), Report> {
+    let node = view.catalog.node;
+    for (index, level) in view.layout.levels.iter().enumerate() {
+        let Some(path) = &level.path else { continue };
+        let part = view.layout.part_bytes(index);
+        let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
+        let (bases, cipher) = (bases.collect::<Vec<u64>>(), view.layout.cipher(index));
+        let place = Place { path, cipher, bases: &bases };
+        refuse_foreign(level, place, node)?;
+        // Levels of a node that has run are given up by an operator's word alone, and then only
+        // where no write intent says that a backing store lacks something.
+        if !view.catalog.is_formatting {
+            refuse_written(level, place, node)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a level of the node's own that was written since it was made: whatever the catalog says,
+/// the node has come up with it.
+fn refuse_written(level: &LevelConfig, place: Place<'_>, node: NodeId) -> Result<(), Report> {
+    let path = place.path;
+    let held = written::held(place, node).map_err(|cause| refused(level, path, &cause))?;
+    let Some(held) = held else { return Ok(()) };
+    Err(Report::new(ReportKind::Corrupt, format!("cannot make level `{}`", level.name))
+        .cause(format!(
+            "`{}` is this node's own level, and {held}; by `{CATALOG_FILE_NAME}` the node has \
+             never come up: that is older than the level",
+            path.display()
+        ))
+        .state("nothing was formatted; the levels are as they were")
+        .hint(format!(
+            "put the newest `{CATALOG_FILE_NAME}` back, with which all that the level holds is \
+             there (`{CATALOG_FILE_NAME}.new` is never the newest); or give up what all levels \
+             hold by --format"
+        )))
+}
+
+fn refuse_foreign(level: &LevelConfig, place: Place<'_>, node: NodeId) -> Result<(), Report> {
+    let Place { path, bases, .. } = place;
     let unread = |cause: std::io::Error| refused(level, path, &cause);
     let mut file = match disk_file::open_to_read(path) {
         Ok(file) => file,
@@ -275,16 +305,11 @@ fn refuse_foreign(
         if file.read_exact_at(&mut head, *base).is_err() {
             continue;
         }
-        // One that is not encrypted yet may have been left by an attempt that was to be clear.
-        if let Some(cipher) = cipher.filter(|_| !head.starts_with(LEVEL_MAGIC)) {
-            cipher.decrypt(*base, &mut head);
+        written::clear((&mut head, *base), place.cipher);
+        if written::is_of(&head, node) {
+            return Ok(());
         }
-        if head.starts_with(LEVEL_MAGIC) {
-            if head[LEVEL_NODE_AT..LEVEL_NODE_AT + 16] == node.0 {
-                return Ok(());
-            }
-            is_level = true;
-        }
+        is_level |= head.starts_with(LEVEL_MAGIC);
     }
     let found = contents::first_data(&file, length, is_file, bases).map_err(unread)?;
     let Some(at) = found else { return Ok(()) };
@@ -443,6 +468,7 @@ mod tests {
     use super::*;
     use crate::assembly::prepare as assemble;
     use crate::config::{Config, Overrides};
+    use layby_engine::io::SectorCipher;
     use tempfile::TempDir;
 
     fn view(dir: &Path, more: &str) -> (View, PathBuf) {
