@@ -502,3 +502,20 @@ fn a_rescue_needs_no_devices() {
     let refused = load(false).expect_err("its budgets are unknown");
     assert!(refused.cause.contains("d.toml"), "{refused}");
 }
+
+/// Goal: every configuration that the documents show is one. Method: their blocks of TOML, parsed
+/// as a node's file is; that of all keys is among them.
+#[test]
+fn the_documents_examples_are_good() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut examples = Vec::new();
+    for name in ["README.md", "docs/configuration.md", "docs/operating.md"] {
+        let text = std::fs::read_to_string(root.join(name)).expect("it is there");
+        for block in text.split("\n```toml\n").skip(1) {
+            let (example, _) = block.split_once("\n```").expect("a block has an end");
+            parse(example).unwrap_or_else(|refused| panic!("{name}: {refused}\n{example}"));
+            examples.push(example.to_owned());
+        }
+    }
+    assert!(examples.iter().any(|example| example.contains("[sizing]")), "{examples:?}");
+}
