@@ -34,12 +34,12 @@ pub fn doubt(der: &[u8], now: i64) -> Option<String> {
     }
 }
 
-/// Why TLS takes no certificate of this form, if so.
+/// Why TLS takes no certificate of this form for its own, if so.
 #[must_use]
 pub fn unfit(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let version = u64::from(certificate.version().0) + 1;
-    (version != 3).then(|| format!("a certificate in it is of X.509 version {version}, not 3"))
+    (version != 3).then(|| format!("the first certificate is of X.509 version {version}, not 3"))
 }
 
 /// The names of a certificate, its common name first.

@@ -36,7 +36,8 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let path = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_default();
     let (certificate_path, key_path) = (path(&nbd.tls_certificate), path(&nbd.tls_key));
     let certificates = certificates(&certificate_path)?;
-    if let Some(cause) = certificates.iter().find_map(|certificate| unfit(certificate)) {
+    // Those behind it are sent as they are: what a client makes of an authority's is its own.
+    if let Some(cause) = certificates.first().and_then(|leaf| unfit(leaf)) {
         return Err(unusable("certificate", &certificate_path, &cause).hint(HINT_VERSION));
     }
     if let Some(doubt) = certificates.first().and_then(|leaf| doubt(leaf, now_unix())) {
@@ -355,11 +356,16 @@ pub(crate) mod tests {
         -----END CERTIFICATE-----\n";
 
     /// Goal: a certificate of X.509 version 1 is refused in words that say so, the node's own with
-    /// what to do, a client's by what it is told. Method: one in the place of each.
+    /// what to do, a client's by what it is told; an authority's own behind the node's is taken.
+    /// Method: one in the place of each.
     #[test]
     fn earlier_versions_of_certificates_are_named() {
         let own = Certificate::new();
-        std::fs::write(own.dir.path().join("c.pem"), V1).expect("a writable directory");
+        let path = own.dir.path().join("c.pem");
+        let leaf = std::fs::read_to_string(&path).expect("it was written");
+        std::fs::write(&path, leaf + V1).expect("a writable directory");
+        server_config(&own.nbd).expect("the node's own is of version 3");
+        std::fs::write(&path, V1).expect("a writable directory");
         let report = server_config(&own.nbd).expect_err("version 1").to_string();
         for word in ["c.pem", "X.509 version 1", "nothing was started", "-extfile"] {
             assert!(report.contains(word), "`{word}` is missing: {report}");
