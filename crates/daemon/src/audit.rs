@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -302,8 +302,9 @@ impl Book {
         let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let mut options = OpenOptions::new();
         let options = options.create(true).append(true).mode(0o600).custom_flags(no_wait);
-        let mut file = options.open(&self.path).map_err(of_pipe)?;
-        file.write_all(text).map_err(of_pipe)?;
+        let in_words = |cause| of_pipe(&self.path, cause);
+        let mut file = options.open(&self.path).map_err(in_words)?;
+        file.write_all(text).map_err(in_words)?;
         if file.metadata()?.len() > FILE_BYTES_MAX {
             let mut before = self.path.clone().into_os_string();
             before.push(".1");
@@ -313,11 +314,18 @@ impl Book {
     }
 }
 
-/// What a pipe's errors mean.
-fn of_pipe(cause: std::io::Error) -> std::io::Error {
+/// What an error means where the log is no file: a pipe, or a socket, as `/dev/stdout` is one under
+/// a service manager that keeps a journal.
+fn of_pipe(path: &Path, cause: std::io::Error) -> std::io::Error {
+    let Ok(found) = std::fs::metadata(path).map(|found| found.file_type()) else { return cause };
     let said = match Errno::from_io_error(&cause) {
-        Some(Errno::NXIO) => "it is a pipe (FIFO) that nothing reads",
-        Some(Errno::AGAIN) => "it is a pipe (FIFO) whose reader does not keep up",
+        Some(Errno::NXIO) if found.is_fifo() => "it is a pipe (FIFO) that nothing reads",
+        Some(Errno::AGAIN) if found.is_fifo() => {
+            "it is a pipe (FIFO) whose reader does not keep up"
+        }
+        Some(Errno::NXIO) if found.is_socket() => {
+            "it is a socket, which cannot be opened; link to a file or a pipe"
+        }
         _ => return cause,
     };
     std::io::Error::new(cause.kind(), said)
@@ -428,6 +436,20 @@ mod tests {
         let piece = vec![b'x'; 4096];
         let refused = (0..1024).find_map(|_| book.append(&piece).err()).expect("it is full");
         assert!(refused.to_string().contains("does not keep up"), "{refused}");
+    }
+
+    /// Goal: a socket in the place of the log, as `/dev/stdout` is one under a journal, is not called
+    /// a pipe, nor is any other file. Method: a Unix socket; a folder.
+    #[tokio::test]
+    async fn a_socket_is_no_pipe() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut book = Book { path: dir.path().join("log") };
+        let _socket = std::os::unix::net::UnixListener::bind(&book.path).expect("a socket");
+        let refused = book.append(b"x").expect_err("it cannot be opened").to_string();
+        assert!(refused.contains("a socket") && !refused.contains("FIFO"), "{refused}");
+        book.path = dir.path().to_owned();
+        let refused = book.append(b"x").expect_err("it is a folder").to_string();
+        assert!(refused.contains("directory"), "{refused}");
     }
 
     /// Goal: a file has a bound. Method: changes until it was set aside once.
