@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -104,8 +104,8 @@ impl Audit {
     #[must_use]
     pub fn new(dir: &Path) -> Audit {
         Audit {
-            changes: Mutex::new(Book { path: dir.join(CHANGES_FILE_NAME) }),
-            refused: Mutex::new(Book { path: dir.join(REFUSED_FILE_NAME) }),
+            changes: Mutex::new(Book::new(dir.join(CHANGES_FILE_NAME))),
+            refused: Mutex::new(Book::new(dir.join(REFUSED_FILE_NAME))),
             budget: Mutex::default(),
         }
     }
@@ -286,9 +286,15 @@ impl Budget {
 #[derive(Debug)]
 struct Book {
     path: PathBuf,
+    /// The last line was written in part: the next one begins behind it, and not in it.
+    is_torn: bool,
 }
 
 impl Book {
+    fn new(path: PathBuf) -> Book {
+        Book { path, is_torn: false }
+    }
+
     fn write(&mut self, line: &Line<'_>) {
         let mut text = serde_json::to_vec(line).expect("a line has only string keys");
         text.push(b'\n');
@@ -302,9 +308,20 @@ impl Book {
         let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let mut options = OpenOptions::new();
         let options = options.create(true).append(true).mode(0o600).custom_flags(no_wait);
-        let in_words = |cause| of_pipe(&self.path, cause);
-        let mut file = options.open(&self.path).map_err(in_words)?;
-        file.write_all(text).map_err(in_words)?;
+        let mut file = options.open(&self.path).map_err(|cause| of_pipe(&self.path, cause))?;
+        let own_line = [b"\n", text].concat();
+        let mut rest = if self.is_torn { &own_line[..] } else { text };
+        while !rest.is_empty() {
+            match file.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    rest = &rest[written..];
+                    self.is_torn = !rest.is_empty();
+                }
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) => return Err(of_pipe(&self.path, cause)),
+            }
+        }
         if file.metadata()?.len() > FILE_BYTES_MAX {
             let mut before = self.path.clone().into_os_string();
             before.push(".1");
@@ -419,7 +436,7 @@ mod tests {
     #[tokio::test]
     async fn a_pipe_holds_nothing_up() {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut book = Book { path: dir.path().join("log") };
+        let mut book = Book::new(dir.path().join("log"));
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let fifo = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &book.path, fifo, mode, 0).expect("a pipe");
@@ -438,12 +455,40 @@ mod tests {
         assert!(refused.to_string().contains("does not keep up"), "{refused}");
     }
 
+    /// Goal: a line that was written in part costs no line but itself. Method: one that is longer
+    /// than a pipe, then all of it read, and the two after it.
+    #[tokio::test]
+    async fn a_torn_line_spoils_no_other() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut book = Book::new(dir.path().join("log"));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &book.path, fifo, mode, 0).expect("a pipe");
+        let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut reader = OpenOptions::new();
+        let reader = reader.read(true).custom_flags(no_wait).open(&book.path);
+        let mut reader = reader.expect("a pipe can be opened without a writer");
+        let mut read = vec![0; 1 << 21];
+        let mut text = || {
+            let mut length = 0;
+            while let Ok(more @ 1..) = std::io::Read::read(&mut reader, &mut read[length..]) {
+                length += more;
+            }
+            String::from_utf8_lossy(&read[..length]).into_owned()
+        };
+        book.append(&vec![b'x'; 1 << 21]).expect_err("a pipe is shorter");
+        assert!(!text().is_empty());
+        book.append(b"one\n").expect("there is room");
+        book.append(b"two\n").expect("there is room");
+        assert_eq!(text(), "\none\ntwo\n");
+    }
+
     /// Goal: a socket in the place of the log, as `/dev/stdout` is one under a journal, is not called
     /// a pipe, nor is any other file. Method: a Unix socket; a folder.
     #[tokio::test]
     async fn a_socket_is_no_pipe() {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut book = Book { path: dir.path().join("log") };
+        let mut book = Book::new(dir.path().join("log"));
         let _socket = std::os::unix::net::UnixListener::bind(&book.path).expect("a socket");
         let refused = book.append(b"x").expect_err("it cannot be opened").to_string();
         assert!(refused.contains("a socket") && !refused.contains("FIFO"), "{refused}");
@@ -456,7 +501,7 @@ mod tests {
     #[tokio::test]
     async fn files_are_bounded() {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut book = Book { path: dir.path().join("log") };
+        let mut book = Book::new(dir.path().join("log"));
         let piece = vec![b'x'; 1 << 20];
         for _ in 0..13 {
             book.append(&piece).expect("a writable directory");
