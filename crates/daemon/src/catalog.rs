@@ -21,7 +21,7 @@ pub use deleted::{DeletedRecord, StoreIdentity};
 pub use device::DeviceIdentity;
 pub use encryption::EncryptionRecord;
 pub use folders::LocalDirs;
-pub use lock::{DirectoryLock, UNLOCKED};
+pub use lock::{DirectoryLock, UNLOCKED, keeps_nodes_away};
 
 use crate::config::{
     AllowRule, Amount, Bandwidth, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig,

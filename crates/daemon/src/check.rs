@@ -9,7 +9,7 @@
 
 use crate::catalog::{
     Catalog, DeletedRecord, DirectoryLock, EncryptionRecord, LevelRecord, UNLOCKED, VolumePhase,
-    VolumeRecord,
+    VolumeRecord, keeps_nodes_away,
 };
 use crate::cloud::{
     Uncounted, exchanged_with, find_older, is_never_put, is_store, local_finding, store_finding,
@@ -148,7 +148,7 @@ pub struct CheckAnswer {
     pub files: Vec<FileFinding>,
     /// Levels whose file is in a memory file system.
     pub in_memory: Vec<Name>,
-    /// The file system is read-only and has no lock of the node: none was held meanwhile.
+    /// The file system is read-only, and no lock was held meanwhile that keeps each node away.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_unlocked: bool,
 }
@@ -238,7 +238,7 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
         && backings.iter().all(|backing| backing.problem.is_none())
         && files.iter().all(|file| file.is_harmless);
-    let (node, is_unlocked) = (catalog.node.to_string(), lock.is_none());
+    let (node, is_unlocked) = (catalog.node.to_string(), !keeps_nodes_away(lock.as_ref()));
     Ok(CheckAnswer { node, is_sound, stores, backings, files, in_memory, is_unlocked })
 }
 

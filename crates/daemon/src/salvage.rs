@@ -8,7 +8,9 @@
 //! this node writes nothing there then.
 //! Cost: the journal's part is read twice. Not for: what the store has; see `restore`.
 
-use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, UNLOCKED, VolumeRecord};
+use crate::catalog::{
+    CATALOG_FILE_NAME, Catalog, DirectoryLock, UNLOCKED, VolumeRecord, keeps_nodes_away,
+};
 use crate::cloud::{GIVE_BACK, exchanged_with, is_store};
 use crate::config::{Config, Name};
 use crate::disk_file::is_absent;
@@ -123,7 +125,8 @@ pub fn salvage(
         write_listing(listing, &ranges).map_err(|cause| unwritable(listing, &IMAGE, &cause))?;
         image.finish(true).map(drop)?;
     }
-    let note = matches!(lock, Ok(None)).then(|| UNLOCKED.to_owned());
+    let is_unlocked = lock.as_ref().is_ok_and(|lock| !keeps_nodes_away(lock.as_ref()));
+    let note = is_unlocked.then(|| UNLOCKED.to_owned());
     Ok(SalvageAnswer { note, ..answer(&found, record, &ranges, listing) })
 }
 

@@ -3,14 +3,14 @@
 //! How: a file in it is locked for as long as the process lives, and as long as the kernel has I/O
 //! of it in flight; it names the process, for people. Where the process is gone, or about to be,
 //! its I/O is waited for: what it has in flight may reach the disks yet, and must not meet what the
-//! next node writes. Where the file system is read-only, the file is locked as it is: on NFS by a
-//! shared lock, since that gives no other one of a file that cannot be written.
+//! next node writes. For a reader of a file system that is read-only, the file is locked as it is: on
+//! NFS by a shared lock, since that gives no other one of a file that cannot be written.
 //! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is
 //! in flight; of checks on a read-only NFS there may be several. Cost: two system calls per start.
 //! Not for: homes and levels outside the directory; these are locked where they are opened.
 
 use crate::error::{Report, ReportKind};
-use layby_engine::io::is_held_by_the_living;
+use layby_engine::io::{is_held_by_the_living, is_held_unseen};
 use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -30,14 +30,18 @@ const LOOKS_MAX: u32 = 3600;
 /// How often a wait is told: every ten seconds.
 const LOOKS_TOLD: u32 = 200;
 
-/// What should be known where a read-only file system has no lock to be held.
-pub const UNLOCKED: &str = "the file system is read-only and has no lock of the node; let no node \
-                            run on it by another mount meanwhile";
+/// What should be known where a read-only file system has no lock to be held, or one that not each
+/// node sees: one on an NFS server locks the file there alone.
+pub const UNLOCKED: &str = "the file system is read-only and has no lock that keeps each node \
+                            away; let no node run on it by another mount meanwhile";
+
+type Lock = fn(&File, FlockOperation) -> Result<(), Errno>;
 
 /// The right to be the only node on a directory, held until dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
     file: Arc<OwnedFd>,
+    is_shared: bool,
 }
 
 impl DirectoryLock {
@@ -46,9 +50,13 @@ impl DirectoryLock {
     /// # Errors
     /// A report that names the process of the node that holds it.
     pub fn take(dir: &Path) -> Result<DirectoryLock, Report> {
+        DirectoryLock::take_by(dir, |file, how| flock(file, how))
+    }
+
+    fn take_by(dir: &Path, lock: Lock) -> Result<DirectoryLock, Report> {
         let path = dir.join(LOCK_FILE_NAME);
         let file = open(dir, &path).map_err(|cause| refused(dir, &cause))?;
-        DirectoryLock::on(dir, &path, file, lock)
+        DirectoryLock::on(dir, &path, (file, false), lock)
     }
 
     /// Takes the lock of `dir` for a process that changes nothing there, also on a file system that
@@ -58,42 +66,53 @@ impl DirectoryLock {
     /// As [`DirectoryLock::take`].
     pub fn take_to_read(dir: &Path) -> Result<Option<DirectoryLock>, Report> {
         let path = dir.join(LOCK_FILE_NAME);
-        let file = match open(dir, &path) {
+        let (file, may_share) = match open(dir, &path) {
             Err(cause) if cause.kind() == Io::ReadOnlyFilesystem => {
                 match File::options().read(true).custom_flags(no_link()).open(&path) {
                     Err(cause) if cause.kind() == Io::NotFound => return Ok(None),
-                    opened => opened,
+                    opened => (opened, true),
                 }
             }
-            opened => opened,
+            opened => (opened, false),
         };
         let file = file.map_err(|cause| refused(dir, &cause))?;
-        DirectoryLock::on(dir, &path, file, lock).map(Some)
+        DirectoryLock::on(dir, &path, (file, may_share), |file, how| flock(file, how)).map(Some)
     }
 
+    /// Locks a file; by a shared lock where it may be and the file system gives no other.
     fn on(
         dir: &Path,
         path: &Path,
-        mut file: File,
-        lock: impl Fn(&File, FlockOperation) -> Result<(), Errno>,
+        (mut file, may_share): (File, bool),
+        lock: Lock,
     ) -> Result<DirectoryLock, Report> {
-        let (mut looks, mut how) = (0, FlockOperation::NonBlockingLockExclusive);
+        let (mut looks, mut is_shared) = (0, false);
         loop {
+            let how = match is_shared {
+                true => FlockOperation::NonBlockingLockShared,
+                false => FlockOperation::NonBlockingLockExclusive,
+            };
             match lock(&file, how) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {}
                 // NFS, of a file that is opened to be read alone.
-                Err(Errno::BADF) if how == FlockOperation::NonBlockingLockExclusive => {
-                    how = FlockOperation::NonBlockingLockShared;
+                Err(Errno::BADF) if may_share && !is_shared => {
+                    is_shared = true;
                     continue;
                 }
                 Err(errno) => return Err(refused(dir, &errno.into())),
             }
             if is_held_by_the_living(file.as_fd()) {
-                return Err(taken(dir, path));
+                return Err(taken(dir, &holder(path)));
+            }
+            let is_unseen = is_held_unseen(file.as_fd());
+            // Seen twice: one that was given back between both calls is not seen either. Where the
+            // lock is not NFS's, it may be of a process of this container that is gone.
+            if is_shared && is_unseen && looks > 0 {
+                return Err(taken(dir, ELSEWHERE));
             }
             if looks == LOOKS_MAX {
-                return Err(endless(dir));
+                return Err(endless(dir, is_unseen));
             }
             if looks % LOOKS_TOLD == LOOKS_TOLD / 10 {
                 let dir = dir.display();
@@ -106,7 +125,7 @@ impl DirectoryLock {
         }
         // The number only helps a person; a disk that is full or read-only is no reason to end.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirectoryLock { file: Arc::new(file.into()) })
+        Ok(DirectoryLock { file: Arc::new(file.into()), is_shared })
     }
 
     /// The locked file: who keeps it open keeps the lock.
@@ -116,8 +135,10 @@ impl DirectoryLock {
     }
 }
 
-fn lock(file: &File, how: FlockOperation) -> Result<(), Errno> {
-    flock(file, how)
+/// Whether what a reader holds keeps each node away, on another machine as well.
+#[must_use]
+pub fn keeps_nodes_away(lock: Option<&DirectoryLock>) -> bool {
+    lock.is_some_and(|lock| !lock.is_shared)
 }
 
 fn refused(dir: &Path, cause: &std::io::Error) -> Report {
@@ -154,12 +175,18 @@ fn open(dir: &Path, path: &Path) -> std::io::Result<File> {
     }
 }
 
-fn taken(dir: &Path, lock: &Path) -> Report {
+/// Whose a lock is that no process of this machine is seen to hold.
+const ELSEWHERE: &str = "a node or a check of another machine has it";
+
+fn holder(lock: &Path) -> String {
     let holder = std::fs::read_to_string(lock).unwrap_or_default();
-    let holder = match holder.trim().parse::<u32>() {
+    match holder.trim().parse::<u32>() {
         Ok(pid) => format!("process {pid} runs a node or a check on it"),
         Err(_) => "another process runs a node or a check on it".to_owned(),
-    };
+    }
+}
+
+fn taken(dir: &Path, holder: &str) -> Report {
     Report::new(ReportKind::InUse, format!("cannot use the node directory `{}`", dir.display()))
         .cause(holder)
         .state("nothing was changed; the other process goes on")
@@ -167,12 +194,19 @@ fn taken(dir: &Path, lock: &Path) -> Report {
 }
 
 /// Not in use: a service manager is to start the node again.
-fn endless(dir: &Path) -> Report {
-    Report::new(ReportKind::Failure, format!("cannot use the node directory `{}`", dir.display()))
-        .cause(
+fn endless(dir: &Path, is_unseen: bool) -> Report {
+    let cause = match is_unseen {
+        true => {
+            "its lock was not given back in three minutes, and no process is seen that has it: one \
+             of another machine or container does, or one that is gone, whose I/O has not ended"
+        }
+        false => {
             "a process that was on it is gone, and the kernel has not ended its I/O in three \
-             minutes: a device or a backing store does not answer",
-        )
+             minutes: a device or a backing store does not answer"
+        }
+    };
+    Report::new(ReportKind::Failure, format!("cannot use the node directory `{}`", dir.display()))
+        .cause(cause)
         .state("nothing was changed; what was acknowledged as durable is safe")
         .hint(
             "see in the kernel's log which device does not answer, and make it go on; a restart of \
@@ -198,8 +232,9 @@ mod tests {
     }
 
     /// Goal: a read-only NFS, which gives whom cannot write a file no exclusive lock of it, is
-    /// locked by a shared one, and refused where a node has it. Method: a lock that answers as NFS
-    /// does; a node's lock in its place.
+    /// locked by a shared one for a reader, and refused where a node has it, or where no process of
+    /// this machine is seen that has it. Method: a lock that answers as NFS does; a node's lock in
+    /// its place; a lock that nothing is listed for.
     #[test]
     fn a_read_only_nfs_gives_a_shared_lock() {
         let dir = tempfile::TempDir::new().expect("a temporary directory");
@@ -207,22 +242,48 @@ mod tests {
         let node = DirectoryLock::take(dir.path()).expect("nobody else holds it");
         let check = || {
             let file = File::open(&path).expect("a node made it");
-            DirectoryLock::on(dir.path(), &path, file, |file, how| match how {
+            DirectoryLock::on(dir.path(), &path, (file, true), |file, how| match how {
                 FlockOperation::NonBlockingLockExclusive => Err(Errno::BADF),
                 how => flock(file, how),
             })
         };
         assert_eq!(check().expect_err("a node holds it").kind, ReportKind::InUse);
         drop(node);
-        let _held = check().expect("nobody holds it any more");
+        let held = check().expect("nobody holds it any more");
+        assert!(!keeps_nodes_away(Some(&held)), "a node on the server does not see it");
         assert_eq!(DirectoryLock::take(dir.path()).expect_err("a check").kind, ReportKind::InUse);
+        drop(held);
+        let file = File::open(&path).expect("a node made it");
+        let elsewhere = DirectoryLock::on(dir.path(), &path, (file, true), |_, how| match how {
+            FlockOperation::NonBlockingLockExclusive => Err(Errno::BADF),
+            _ => Err(Errno::WOULDBLOCK),
+        });
+        let elsewhere = elsewhere.expect_err("another machine has it");
+        assert_eq!(elsewhere.kind, ReportKind::InUse);
+        assert!(elsewhere.cause.contains("another machine"), "{elsewhere}");
+    }
+
+    /// Goal: a node has its directory for itself or not at all. Method: a lock that is refused as
+    /// that of a file which cannot be written, and would be given to share.
+    #[test]
+    fn a_node_shares_no_lock() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let taken = DirectoryLock::take_by(dir.path(), |_, how| match how {
+            FlockOperation::NonBlockingLockExclusive => Err(Errno::BADF),
+            _ => Ok(()),
+        });
+        taken.expect_err("no lock but a shared one is given");
+        let own = DirectoryLock::take(dir.path()).expect("it is free");
+        assert!(keeps_nodes_away(Some(&own)) && !keeps_nodes_away(None));
     }
 
     /// Goal: a lock that a process leaves which is gone is tried again by a service manager, which
     /// does not start a node anew after exit code 4. Method: the refusal.
     #[test]
     fn a_lock_of_the_gone_is_not_in_use() {
-        assert_eq!(endless(Path::new("node")).kind, ReportKind::Failure);
+        for is_unseen in [false, true] {
+            assert_eq!(endless(Path::new("node"), is_unseen).kind, ReportKind::Failure);
+        }
     }
 
     /// Goal: a check that root runs on another user's directory leaves it a lock that its user can

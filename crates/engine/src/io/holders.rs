@@ -22,6 +22,18 @@ pub fn is_held_by_the_living(file: BorrowedFd<'_>) -> bool {
     holders(&locks, (device_of(file).as_deref(), about.st_ino)).any(is_living)
 }
 
+/// Whether the kernel lists no process that holds a lock of the file. One that is refused all the
+/// same is another machine's, or another container's; in a container, also that of a process that
+/// is gone. Where the kernel does not tell, it is not taken for so.
+#[must_use]
+pub fn is_held_unseen(file: BorrowedFd<'_>) -> bool {
+    let (Ok(locks), Ok(about)) = (std::fs::read_to_string("/proc/locks"), rustix::fs::fstat(file))
+    else {
+        return false;
+    };
+    holders(&locks, (device_of(file).as_deref(), about.st_ino)).next().is_none()
+}
+
 /// Whether a process that is gone holds a lock of the file, and none that goes on does. Where no
 /// lock is to be seen there is nothing to wait for.
 pub(super) fn is_held_by_the_gone(file: BorrowedFd<'_>) -> bool {
@@ -137,6 +149,7 @@ mod tests {
         let attempt = || flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(attempt(), Err(Errno::WOULDBLOCK), "it is locked still");
         assert!(!is_held_by_the_living(other.as_fd()), "its process has ended");
+        assert!(!is_held_unseen(other.as_fd()), "it is listed");
         drop(kept);
         assert!(!is_held_by_the_gone(other.as_fd()), "no process has it open any more");
         attempt().expect("no process has it open any more");

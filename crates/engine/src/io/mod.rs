@@ -43,7 +43,7 @@ pub use buffer::{
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
 };
 pub(crate) use events::check as check_event;
-pub use holders::is_held_by_the_living;
+pub use holders::{is_held_by_the_living, is_held_unseen};
 pub use host::{HostIo, IoChoice};
 pub use life::{HintState, WriteHints, WriteLife};
 pub(crate) use lost_pages::LostPages;
