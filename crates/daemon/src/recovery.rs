@@ -152,14 +152,14 @@ pub(crate) fn home_lines(
     home_memory_line(view, homes).into_iter().chain(lines)
 }
 
-/// What `--accept-device` did for a volume: a unit that keeps the word takes any device, each time.
+/// What `--accept-device` did for a volume: a unit that keeps it takes any device, each time.
 fn taken_line(view: &View, homes: &Homes, name: &Name) -> Option<String> {
     let record = view.catalog.volumes.get(name)?;
     Some(match homes.accepted(record) {
-        Some(why) => format!("--accept-device took another device for volume `{name}`: {why}"),
+        Some(why) => format!("--accept-device took the device for volume `{name}`: {why}"),
         None => format!(
             "--accept-device did nothing for volume `{name}`: no other device is known to be at \
-             its path; leave the word out, since any later one would be taken, too"
+             its path; remove the option, since any later one would be taken, too"
         ),
     })
 }

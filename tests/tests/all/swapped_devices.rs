@@ -84,7 +84,7 @@ fn another_device_gets_no_dirty_blocks() {
     let words = ["--accept-device", "v", "--accept-device", "w"];
     let node = start(&words);
     assert!(node.said().contains("what is no volume: `w`"), "{}", node.said());
-    let taken = "--accept-device took another device for volume `v`: the device at";
+    let taken = "--accept-device took the device for volume `v`: the device at";
     assert!(node.said().contains(taken), "{}", node.said());
     assert_holds(&node, 7);
     node.layby(&["volume", "drain"]);

@@ -11,7 +11,7 @@
 use super::Homes;
 use crate::catalog::{DeviceIdentity, VolumePhase, VolumeRecord};
 use crate::config::Name;
-use layby_cloud::look_at;
+use layby_cloud::{NoAnswer, look_at};
 use layby_engine::io::lies_in_memory;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
@@ -47,7 +47,7 @@ pub(super) struct FoundHome {
     device: Option<DeviceIdentity>,
     /// Why it is not the volume's, if so.
     refusal: Option<String>,
-    /// The same of one that is accepted.
+    /// The same of one that is accepted, or why it is not known whether it is.
     accepted: Option<String>,
 }
 
@@ -60,20 +60,18 @@ impl Homes {
             (record.phase == VolumePhase::Creating, self.accepted.contains(name));
         let before = record.home_device.clone().filter(|_| !is_new);
         let known = before.clone().filter(|_| !is_accepted);
-        let looking = {
-            let known = known.clone();
-            move || {
-                let accepted = match is_accepted {
-                    true => found(&looked_at, before).refusal,
-                    false => None,
-                };
-                FoundHome { accepted, ..found(&looked_at, known) }
-            }
+        let expected = before.clone();
+        let looking = move || {
+            let accepted = match is_accepted {
+                true => found(&looked_at, before).refusal,
+                false => None,
+            };
+            FoundHome { accepted, ..found(&looked_at, known) }
         };
+        let device = record.home_device.clone();
         let found = look_at(&path, looking).unwrap_or_else(|cause| FoundHome {
-            device: record.home_device.clone(),
-            refusal: known.map(|known| format!("whether it is {known} is not known: {cause}")),
-            ..FoundHome::default()
+            device,
+            ..unseen(expected.as_ref(), is_accepted, &cause)
         });
         let refusal = found.refusal.clone();
         self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id, found);
@@ -90,7 +88,7 @@ impl Homes {
         self.found_home(record).is_some_and(|found| found.is_in_memory)
     }
 
-    /// Why a device that is accepted is another one than before, where it is.
+    /// Why a device that is accepted is another one than before, or may be.
     #[must_use]
     pub fn accepted(&self, record: &VolumeRecord) -> Option<String> {
         self.found_home(record)?.accepted
@@ -112,6 +110,15 @@ impl Homes {
     /// Why what is at a volume's path is not its own, if so. Looks at the path.
     pub(super) fn other_device(&self, record: &VolumeRecord) -> Option<String> {
         found(&self.path(record), Some(record.home_device.clone()?)).refusal
+    }
+}
+
+/// What is known where a look at a volume's path does not end.
+fn unseen(before: Option<&DeviceIdentity>, is_accepted: bool, cause: &NoAnswer) -> FoundHome {
+    let why = before.map(|before| format!("whether it is {before} is not known: {cause}"));
+    match is_accepted {
+        true => FoundHome { accepted: why, ..FoundHome::default() },
+        false => FoundHome { refusal: why, ..FoundHome::default() },
     }
 }
 
@@ -232,6 +239,25 @@ mod tests {
         assert_eq!(of(5), ["loop/backing_file `/x/y z, from byte 4096`"]);
         assert_eq!(of(6), ["dm/uuid `CRYPT-LUKS2-0123456789abcdef0123456789abcdef`"]);
         assert!(of(3).is_empty() && of(7).is_empty() && of(9).is_empty());
+    }
+
+    /// Goal: where the look at a device does not end, it is refused, or accepted by name, and then
+    /// not called the volume's own. Method: both, with a device that is known and without.
+    #[test]
+    fn a_device_that_is_not_seen_is_accepted_as_such() {
+        let known = DeviceIdentity { key: "serial".to_owned(), value: "S1".to_owned() };
+        let hangs = NoAnswer::Hangs("/dev/x".into());
+        let of = |before, is_accepted| {
+            let found = unseen(before, is_accepted, &hangs);
+            (found.refusal.is_some(), found.accepted.is_some())
+        };
+        assert_eq!(
+            (of(Some(&known), false), of(Some(&known), true)),
+            ((true, false), (false, true))
+        );
+        assert_eq!((of(None, false), of(None, true)), ((false, false), (false, false)));
+        let said = unseen(Some(&known), true, &hangs).accepted.expect("it may be another one");
+        assert!(said.contains("S1") && said.contains("not known"), "{said}");
     }
 
     /// Goal: a device is another one only where the same identifier of both is known. Method:
