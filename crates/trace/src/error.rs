@@ -264,10 +264,17 @@ impl TraceError {
     /// The beginning of a file whose format cannot be told.
     pub(crate) fn unsure(path: PathBuf, head: &[u8]) -> TraceError {
         let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let is_binary = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
-        let binary_at = head.iter().position(is_binary);
-        TraceError::Unsure { path, found: shown(line), binary_at }
+        TraceError::Unsure { path, found: shown(line), binary_at: binary_at(head) }
     }
+}
+
+/// The first byte that no text has: a zero, or one that is not UTF-8. A character that the end of
+/// what was read cuts is none.
+fn binary_at(head: &[u8]) -> Option<usize> {
+    let zero = head.iter().position(|byte| *byte == 0);
+    let wrong = std::str::from_utf8(head).err();
+    let wrong = wrong.filter(|wrong| wrong.error_len().is_some());
+    zero.into_iter().chain(wrong.map(|wrong| wrong.valid_up_to())).min()
 }
 
 impl fmt::Display for TraceError {
@@ -309,5 +316,23 @@ impl std::error::Error for TraceError {
             | TraceError::Write { cause } => Some(cause),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a text is not called binary for a control character, or for its cut end. Method: texts
+    /// with an escape and a vertical tab, a cut character, a zero, and bytes that are not UTF-8.
+    #[test]
+    fn a_text_with_controls_is_no_binary() {
+        for text in [&b"\x1b[1mtime\x0b\n"[..], b"", "a\u{e9}".as_bytes(), b"a\xe2\x82"] {
+            assert_eq!(binary_at(text), None, "{text:?}");
+        }
+        let binary = [&b"a\0\xff"[..], b"\n\xff\0", b"\xff"];
+        assert_eq!(binary.map(binary_at), [Some(1), Some(1), Some(0)]);
+        let error = TraceError::unsure("x".into(), b"\x1b[1mtime\n").to_string();
+        assert!(error.contains("[1mtime") && !error.contains("binary"), "{error}");
     }
 }

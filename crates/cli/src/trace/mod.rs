@@ -253,8 +253,8 @@ pub(crate) fn unread(source: &SourceArguments, cause: &TraceError) -> Report {
             "look at the place; --lenient leaves such requests out and counts them".to_owned()
         }
         TraceError::Unsure { binary_at: Some(_), .. } => format!(
-            "name its format with --format: oracle-general and u32be are known by a name that ends \
-             in `.oracleGeneral` or `.u32be`, others by their contents: {}",
+            "name its format with --format: oracle-general is known by a name that contains \
+             `.oracleGeneral`, u32be by one that ends in `.u32be`, others by their contents: {}",
             Format::list()
         ),
         TraceError::Unsure { .. } => {
