@@ -407,6 +407,8 @@ fn samples_have_a_spread() {
     assert!(one.contains("one seed shows no uncertainty"), "{one}");
     let (csv, beside) = both(&[&words[..], &["--csv"]].concat());
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let points = curves.iter().map(|curve| curve["points"].as_array().expect("a list").len());
+    assert_eq!(csv.lines().count(), 1 + points.sum::<usize>(), "a heading, and each point");
     assert_eq!(lines.next().and_then(|line| line.get(5).copied()), Some("miss_ratio_deviation"));
     let deviation = |line: Vec<&str>| line[5].parse::<f64>().expect("a number");
     let told = curves[0]["points"].as_array().expect("a list");
