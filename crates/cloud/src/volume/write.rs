@@ -191,6 +191,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         for part in &parts {
             let from = payload.len();
             self.copy_part(part, &mut payload);
+            assert!(payload.len() - from <= CHUNK_BYTES, "no start reads a longer payload back");
             spans.push(from..payload.len());
         }
         let mut writes = 1;
