@@ -266,7 +266,15 @@ fn named(flag: &str, paths: &[PathBuf]) -> Result<Vec<String>, Report> {
         let name = if alike > 1 { path.clone().into_os_string() } else { short(path) };
         name.to_string_lossy().into_owned()
     };
-    Ok(paths.iter().map(name).collect())
+    let names: Vec<String> = paths.iter().map(name).collect();
+    match twice(&names) {
+        None => Ok(names),
+        // Their bytes differ where no text has any.
+        Some(name) => Err(Report::new(ReportKind::Invalid, format!("two of {flag} read `{name}`"))
+            .cause("their paths differ only in bytes that are not UTF-8, which no name shows")
+            .state("nothing was run or written")
+            .hint("rename one of them, or name it by a link")),
+    }
 }
 
 /// The requests of a trace.
@@ -424,6 +432,23 @@ mod tests {
             let words = lines.join(" ");
             assert!(words.split_whitespace().eq(text.split_whitespace()), "{lines:?}");
         }
+    }
+
+    /// Goal: no two recordings have one name in a report. Method: files of one name in two folders,
+    /// of two names, and paths that differ in what no text has.
+    #[test]
+    fn recordings_have_names_of_their_own() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let named = |paths: &[&[u8]]| {
+            let path = |path: &&[u8]| std::ffi::OsString::from_vec(path.to_vec()).into();
+            super::named("--link", &paths.iter().map(path).collect::<Vec<PathBuf>>())
+        };
+        let of = |paths: &[&[u8]]| named(paths).expect("they differ");
+        assert_eq!(of(&[b"a/x", b"b/x"]), ["a/x", "b/x"]);
+        assert_eq!(of(&[b"a/x", b"b/y\xff"]), ["x", "y\u{fffd}"]);
+        let refused = named(&[b"x\xfe", b"x\xff"]).expect_err("both read alike");
+        assert!(refused.cause.contains("not UTF-8"), "{refused}");
+        assert!(named(&[b"x", b"x"]).expect_err("one file").error.contains("twice"));
     }
 
     /// Goal: a recording of nothing is refused as the help says: 2 where it shows nothing, 3 where
