@@ -15,10 +15,11 @@ use layby_cache::schedule::ScheduleLimits;
 use layby_cache::{DestageFault, Event};
 use layby_engine::control::{BackingPlan, FailedLevel, VolumePlan};
 use layby_engine::core::{Damage, Notice, WearPlan, WrittenBack};
-use layby_engine::io::OperationKind;
+use layby_engine::io::{OpenError, OperationKind};
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline};
 use layby_types::{ErrorKind, VolumeId};
+use rustix::io::Errno;
 use tokio::runtime::Handle;
 
 /// Starts real shards.
@@ -204,7 +205,7 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             untouched,
             "stop the other program that uses it; one that has just ended may have I/O in flight",
         ),
-        StartError::LevelDisk { .. } => (kind, untouched, LEVEL_ALONE),
+        StartError::LevelDisk { error, .. } => (kind, untouched, level_disk_hint(error)),
         StartError::Home { error, .. } if error.kind == ErrorKind::Retry => {
             (ReportKind::InUse, untouched, HOME_IN_USE)
         }
@@ -254,6 +255,23 @@ fn memory_remedy(bytes: u64, free: Option<u64>) -> (ReportKind, &'static str) {
 }
 
 const LEVEL_ALONE: &str = "give the level a file or device that it can use alone";
+/// What to do about a level's device that fails: another one in its place would lose what it holds.
+const LEVEL_DEVICE: &str = "see in the kernel's log what failed, and make the device work \
+                            again or put it back; the data on it is kept, and blocks may be only \
+                            there: `layby check` says what can be read";
+const LEVEL_DENIED: &str = "let the node's user read and write the level's file or device, and \
+                            lift its write protection (`blockdev --setrw`)";
+const LEVEL_SMALL: &str = "give a new level more room; of one that was larger once, put the whole \
+                           file or device back";
+
+/// What to do about a level's file or device that cannot be opened.
+fn level_disk_hint(error: &OpenError) -> &'static str {
+    match Errno::from_raw_os_error(error.errno) {
+        Errno::IO | Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM | Errno::TIMEDOUT => LEVEL_DEVICE,
+        _ if error.kind == ErrorKind::Denied => LEVEL_DENIED,
+        _ => LEVEL_ALONE,
+    }
+}
 
 /// Kind of failure and what to do about a level whose contents cannot be used.
 fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
@@ -291,7 +309,8 @@ fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
             error.kind().into(),
             "set it back; a node keeps its block size, shards and levels for life",
         ),
-        StoreError::Io { .. } | StoreError::TooSmall { .. } => (error.kind().into(), LEVEL_ALONE),
+        StoreError::Io { .. } => (error.kind().into(), LEVEL_DEVICE),
+        StoreError::TooSmall { .. } => (error.kind().into(), LEVEL_SMALL),
     }
 }
 
@@ -466,6 +485,34 @@ mod tests {
             assert_eq!(report.kind, kind, "{report}");
             assert!(report.error.contains(word), "{report}");
             assert!(!report.cause.is_empty() && !report.hint.is_empty(), "{report}");
+        }
+    }
+
+    /// Goal: no start's hint takes away a level's device that failed: dirty blocks may be only
+    /// there. Method: an I/O error of what it holds, and of its opening; refusals of other kinds.
+    #[test]
+    fn a_level_that_fails_is_kept() {
+        let store = |error| StartError::Level { name: "ssd".into(), path: "x".into(), error };
+        let disk = |errno: Errno, kind| {
+            let (path, errno) = ("x".into(), errno.raw_os_error());
+            let error = OpenError { kind, path, step: "open", errno, is_gone: false };
+            StartError::LevelDisk { name: "ssd".into(), error }
+        };
+        let errno = Errno::IO.raw_os_error();
+        let failed = StoreError::Io { disk: "x".into(), offset: 0, errno };
+        let small = StoreError::TooSmall { disk: "x".into(), length: 1, minimum: 2 };
+        for (error, word) in [
+            (store(failed), "kernel's log"),
+            (store(small), "more room"),
+            (disk(Errno::IO, ErrorKind::Corrupt), "kernel's log"),
+            (disk(Errno::NXIO, ErrorKind::Invalid), "kernel's log"),
+            (disk(Errno::ACCESS, ErrorKind::Denied), "let the node's user"),
+            (disk(Errno::INVAL, ErrorKind::Invalid), "use alone"),
+        ] {
+            let hint = refused(&error, &About::default()).hint;
+            assert!(hint.contains(word), "{error}: {hint}");
+            let is_device = word == "kernel's log";
+            assert_eq!(hint.contains("put it back") && hint.contains("is kept"), is_device);
         }
     }
 
