@@ -262,6 +262,13 @@ impl Node {
         Refusal { code, stderr: self.stderr() }
     }
 
+    /// The same node, whose directory was moved.
+    #[must_use]
+    pub fn moved_to(mut self, dir: &Path) -> Node {
+        self.dir = dir.to_path_buf();
+        self
+    }
+
     /// Sends it a signal, such as `-HUP`.
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();

@@ -9,7 +9,10 @@
 //! Cost: a thread per volume, idle while nothing is to be synced. Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind};
-use rustix::fs::{FallocateFlags, IFlags, OFlags, fallocate, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{
+    AtFlags, FallocateFlags, IFlags, Mode, OFlags, fallocate, ioctl_getflags, ioctl_setflags,
+    openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -89,28 +92,52 @@ fn flags(flags: OFlags) -> i32 {
 
 /// Replaces a file as a whole, durably.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let next = path.with_extension("next");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).custom_flags(flags(OFlags::NOFOLLOW));
-    let mut file = options.open(&next)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    if let Err(error) = written {
-        // Half of a file takes room that others may need.
-        let _ = std::fs::remove_file(&next);
-        return Err(error);
-    }
-    std::fs::rename(&next, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    Place::of(path)?.replace(bytes)
 }
 
-fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).open(path)?;
-    let length = file.metadata()?.len();
-    let written = file.write_all(bytes).and_then(|()| file.sync_data());
-    if written.as_ref().is_err_and(is_full) {
-        file.set_len(length)?;
+/// A file's name in its folder, which stays the same one wherever its own path leads: the folder
+/// of another node may be there by now.
+struct Place {
+    folder: File,
+    name: PathBuf,
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Place> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = File::open(parent.unwrap_or(Path::new(".")))?;
+        let name = path.file_name().ok_or(Io::InvalidInput)?.into();
+        Ok(Place { folder, name })
     }
-    written
+
+    fn open(&self, name: &Path, flags: OFlags) -> io::Result<File> {
+        let mode = Mode::from_raw_mode(0o666);
+        let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(openat(&self.folder, name, flags, mode)?.into())
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let next = self.name.with_extension("next");
+        let mut file = self.open(&next, OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            // Half of a file takes room that others may need.
+            let _ = unlinkat(&self.folder, &next, AtFlags::empty());
+            return Err(error);
+        }
+        renameat(&self.folder, &next, &self.folder, &self.name)?;
+        self.folder.sync_all()
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self.open(&self.name, OFlags::APPEND)?;
+        let length = file.metadata()?.len();
+        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        if written.as_ref().is_err_and(is_full) {
+            file.set_len(length)?;
+        }
+        written
+    }
 }
 
 /// Journals that backing stores of this process write to, by device and by number there.
@@ -178,11 +205,11 @@ impl Durables {
     /// Starts the thread. It ends with the channel, or once `tell` answers that nothing listens.
     pub(crate) fn start(
         journal: Arc<File>,
-        map: PathBuf,
+        map: &Path,
         tell: impl Fn(Told) -> bool + Send + 'static,
     ) -> io::Result<Durables> {
         let (sender, inbox) = channel();
-        let host = Files { map, tell, start: now() };
+        let host = Files { map: Place::of(map)?, tell, start: now() };
         let mut work =
             Work { journal, waiting: VecDeque::new(), again_at: None, broken: None, host };
         let body = move || work.run(&inbox);
@@ -206,7 +233,7 @@ trait Host {
 }
 
 struct Files<T> {
-    map: PathBuf,
+    map: Place,
     tell: T,
     start: Instant,
 }
@@ -218,8 +245,8 @@ impl<T: Fn(Told) -> bool> Host for Files<T> {
 
     fn change_map(&self, change: &Action) -> io::Result<()> {
         match change {
-            Action::MapAppend(bytes) => append(&self.map, bytes),
-            Action::MapReplace(bytes) => replace(&self.map, bytes),
+            Action::MapAppend(bytes) => self.map.append(bytes),
+            Action::MapReplace(bytes) => self.map.replace(bytes),
             _ => unreachable!("others are done elsewhere"),
         }
     }
@@ -317,7 +344,7 @@ mod tests {
             said.send(told).is_ok()
         };
         let Durables { sender, thread } =
-            Durables::start(journal, map.clone(), tell).expect("a thread starts");
+            Durables::start(journal, &map, tell).expect("a thread starts");
         let append = |next| Action::MapAppend(Frame::Durable(next).encode());
         let replace = Action::MapReplace(Frame::Durable(4).encode());
         for (id, action) in

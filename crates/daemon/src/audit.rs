@@ -11,12 +11,14 @@
 //! Cost: a file is opened per line. Nothing is synced, so a power cut may take the last lines.
 //! Not for: what clients read and write.
 
+use crate::held;
+use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -304,11 +306,14 @@ impl Book {
     }
 
     fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
+        let place = self.path.parent().zip(self.path.file_name());
+        let (dir, name) = place.expect("it is a file of a directory");
+        let folder = held::folder(dir)?;
         // A pipe may be read, as where the log is a link to `/dev/stdout`; nothing waits for one.
-        let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        let mut options = OpenOptions::new();
-        let options = options.create(true).append(true).mode(0o600).custom_flags(no_wait);
-        let mut file = options.open(&self.path).map_err(|cause| of_pipe(&self.path, cause))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(0o600);
+        let opened = openat(&folder, name, flags | OFlags::CLOEXEC, mode);
+        let mut file = File::from(opened.map_err(|cause| of_pipe(&self.path, cause.into()))?);
         let own_line = [b"\n", text].concat();
         let mut rest = if self.is_torn { &own_line[..] } else { text };
         while !rest.is_empty() {
@@ -323,9 +328,9 @@ impl Book {
             }
         }
         if file.metadata()?.len() > FILE_BYTES_MAX {
-            let mut before = self.path.clone().into_os_string();
+            let mut before = name.to_owned();
             before.push(".1");
-            std::fs::rename(&self.path, before)?;
+            renameat(&folder, name, &folder, before)?;
         }
         Ok(())
     }
@@ -351,6 +356,8 @@ fn of_pipe(path: &Path, cause: std::io::Error) -> std::io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt as _;
     use tempfile::TempDir;
 
     fn lines(dir: &TempDir, name: &str) -> Vec<serde_json::Value> {

@@ -17,6 +17,7 @@ use crate::config::{CloneSource, Config, KeySource, Name, UplinkConfig};
 use crate::control::View;
 use crate::disk_file;
 use crate::error::{Report, ReportKind};
+use crate::held;
 use crate::names::Names;
 use identity::FoundHome;
 use layby_cloud::Watch;
@@ -278,12 +279,22 @@ impl Homes {
         self.dir.join(&record.path)
     }
 
+    /// Refuses to open, make or remove files where the node's directory is elsewhere by now.
+    fn check_held(&self, error: impl FnOnce() -> String) -> Result<(), Report> {
+        held::check(&self.dir).map_err(|moved| moved.report(error()))
+    }
+
+    fn unremoved(&self, record: &VolumeRecord) -> String {
+        format!("cannot remove what the node keeps of `{}`", self.name(record))
+    }
+
     /// What a shard is told of a volume's home, once that is ready to be opened; a file that is to
     /// be made is there then. May take long.
     ///
     /// # Errors
     /// A report of the home's owner, or when the file cannot be made.
     pub fn plan(&self, name: &Name, record: &VolumeRecord) -> Result<BackingPlan, Report> {
+        self.check_held(|| format!("cannot open the backing store of volume `{name}`"))?;
         match self.owner(record) {
             Some(owner) => owner.prepare(name, record).map(BackingPlan::Remote),
             None => {
@@ -311,6 +322,7 @@ impl Homes {
         record: &VolumeRecord,
         stripes: Stripes,
     ) -> Result<Vec<BackingPlan>, Report> {
+        self.check_held(|| format!("cannot open the backing store of volume `{name}`"))?;
         if record.phase == VolumePhase::Creating {
             self.make(name, record)?;
         }
@@ -341,6 +353,7 @@ impl Homes {
         record: &VolumeRecord,
         discard: bool,
     ) -> Result<Option<KeptData>, Report> {
+        self.check_held(|| self.unremoved(record))?;
         match self.owner(record) {
             Some(owner) => owner.release(record).map(|()| None),
             None if discard => discard_file(&self.path(record)),
@@ -400,6 +413,7 @@ impl Homes {
     /// # Errors
     /// A report of the home's owner.
     pub fn remove(&self, deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
+        self.check_held(|| self.unremoved(&deleted.record))?;
         self.owner(&deleted.record).map_or(Ok(None), |owner| owner.remove(deleted))
     }
 
@@ -456,6 +470,7 @@ impl Homes {
     /// # Errors
     /// A report of the home's owner.
     pub fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
+        self.check_held(|| self.unremoved(record))?;
         self.owner(record).map_or(Ok(()), |owner| owner.forget(record))
     }
 

@@ -31,6 +31,7 @@ mod exposure;
 mod floods;
 mod free;
 pub mod health;
+mod held;
 pub mod homes;
 mod image;
 pub mod intents;

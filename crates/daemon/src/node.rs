@@ -408,6 +408,7 @@ impl Node {
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
         doors.spawn(crate::free::run(Arc::clone(&control)));
+        doors.spawn(crate::held::attend(control.facts().dir.clone()));
         doors.spawn(crate::control::attend_clean(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
         let router = api::router(Arc::clone(&control), door);

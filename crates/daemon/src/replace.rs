@@ -1,18 +1,21 @@
 //! Replacing a file of a node's directory as a whole.
 //!
 //! How: the new file is written beside the old one and synced, both names are exchanged, and the
-//! directory is synced. Invariant: at any instant the file is the old one or the new one, whole.
-//! Cost: two syncs. Not for: files that are larger than memory should hold.
+//! directory is synced. All of that is done in the directory that the node holds, wherever it was
+//! moved to; see [`crate::held`].
+//! Invariant: at any instant the file is the old one or the new one, whole. Cost: two syncs. Not for: files that are larger than memory should hold.
 
-use rustix::fs::{OFlags, RenameFlags};
+use crate::held;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Bytes of a file that is replaced within the room it has are a multiple of this.
 pub(crate) const ROOM: u64 = 16 << 10;
+/// What the process's mask leaves of this is a new file's mode.
+const FILE_MODE: u32 = 0o666;
 
 /// Replaces a file of a node's directory as a whole, durably: the new one is written beside it, by
 /// the first of the names, and put in its place. It needs no room where the file was replaced so
@@ -63,16 +66,16 @@ pub(crate) fn pad(dir: &Path, staged: &str, length: u64) -> std::io::Result<()> 
 /// Exchanges the names of the staged file and the old one, durably: the old one's room is the next
 /// one's. Where it fails, the new file may have the name all the same.
 pub(crate) fn exchange(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
-    let folder = File::open(dir)?;
+    let folder = held::folder(dir)?;
     let flags = RenameFlags::EXCHANGE;
     match rustix::fs::renameat_with(&folder, staged, &folder, name, flags) {
         // The first time there is nothing to exchange it for, and some file systems cannot.
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => publish(dir, (staged, name)),
-        exchanged => {
-            exchanged?;
-            sync(&folder, dir, name)
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::renameat(&folder, staged, &folder, name)?;
         }
+        exchanged => exchanged?,
     }
+    sync(&folder, dir, name)
 }
 
 /// Makes names of the directory durable. Where it fails they are exchanged all the same: which file
@@ -87,19 +90,14 @@ fn sync(folder: &File, dir: &Path, name: &str) -> std::io::Result<()> {
 /// Opens the file that is to be written beside the old one. What is no file of the node's own
 /// there, such as a link that was in the old one's place, is not written through: its name goes.
 pub(crate) fn open_staged(dir: &Path, staged: &str) -> std::io::Result<File> {
-    let path = dir.join(staged);
-    if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
-        std::fs::remove_file(&path)?;
+    let folder = held::folder(dir)?;
+    if let Ok(found) = rustix::fs::statat(&folder, staged, AtFlags::SYMLINK_NOFOLLOW)
+        && FileType::from_raw_mode(found.st_mode) != FileType::RegularFile
+    {
+        rustix::fs::unlinkat(&folder, staged, AtFlags::empty())?;
     }
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let mut options = File::options();
-    options.write(true).create(true).truncate(false).custom_flags(flags).open(path)
-}
-
-/// Puts the staged file in the old one's place and makes that durable.
-fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
-    std::fs::rename(dir.join(staged), dir.join(name))?;
-    sync(&File::open(dir)?, dir, name)
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&folder, staged, flags, Mode::from_raw_mode(FILE_MODE))?.into())
 }
 
 #[cfg(test)]

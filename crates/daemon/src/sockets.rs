@@ -38,9 +38,9 @@ const SOCKET_FOLDER_MODE: u32 = 0o755;
 pub struct UnixSocket {
     /// Accepts connections.
     pub listener: UnixListener,
-    /// Its file, and that file's number on its file system; none where the service manager has made
-    /// it.
-    path: Option<(PathBuf, u64)>,
+    /// Its file, with its file system's number and its own there; none where the service manager has
+    /// made it.
+    path: Option<(PathBuf, (u64, u64))>,
     is_removed: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl UnixSocket {
             make_parent(parent).map_err(|e| refused(&e))?;
         }
         let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
-        let number = std::fs::symlink_metadata(path).map_err(|e| refused(&e))?.ino();
+        let number = numbers(&std::fs::symlink_metadata(path).map_err(|e| refused(&e))?);
         let path_kept = Some((path.to_owned(), number));
         let socket = UnixSocket { listener, path: path_kept, is_removed: false.into() };
         let mode = std::fs::Permissions::from_mode(mode);
@@ -108,7 +108,7 @@ impl UnixSocket {
     /// path is free for another socket.
     pub fn remove(&self) {
         let Some((path, number)) = &self.path else { return };
-        let is_own = |found: &Metadata| found.file_type().is_socket() && found.ino() == *number;
+        let is_own = |found: &Metadata| found.file_type().is_socket() && numbers(found) == *number;
         if !self.is_removed.swap(true, Ordering::Relaxed)
             && std::fs::symlink_metadata(path).is_ok_and(|found| is_own(&found))
         {
@@ -116,6 +116,11 @@ impl UnixSocket {
             drop(std::fs::remove_file(path));
         }
     }
+}
+
+/// What tells a file from all others of the machine.
+fn numbers(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 /// Like [`UnixSocket::adopt`], for a TCP address.

@@ -4,6 +4,7 @@
 //! since the address serves reads alone without a credential.
 //! Invariant: a disk that refuses it keeps no node from starting. Cost: a small file per start.
 
+use crate::held;
 use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +28,9 @@ impl UrlFile {
         let path = dir.join(CONTROL_URL_FILE_NAME);
         let url = format!("http://{address}");
         let open = || std::fs::set_permissions(&path, Permissions::from_mode(URL_FILE_MODE));
-        if let Err(cause) = std::fs::write(&path, format!("{url}\n")).and_then(|()| open()) {
+        let write = || std::fs::write(&path, format!("{url}\n"));
+        let held = held::check(&path).map_err(std::io::Error::from);
+        if let Err(cause) = held.and_then(|()| write()).and_then(|()| open()) {
             tracing::warn!(path = %path.display(), %cause, "cannot write the control address");
         }
         UrlFile { path, url }
@@ -37,6 +40,8 @@ impl UrlFile {
 impl Drop for UrlFile {
     fn drop(&mut self) {
         // Somebody may have removed it already; then there is nothing left to do.
-        drop(std::fs::remove_file(&self.path));
+        if held::check(&self.path).is_ok() {
+            drop(std::fs::remove_file(&self.path));
+        }
     }
 }

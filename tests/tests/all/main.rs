@@ -54,6 +54,7 @@ mod memory_level;
 mod metrics;
 mod missing;
 mod missing_devices;
+mod moved;
 mod new_files;
 mod no_disks;
 mod nvm_device;

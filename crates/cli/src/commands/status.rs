@@ -64,6 +64,8 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             status.backing.writes
         ),
     ];
+    let moved = status.dir_moved.iter();
+    lines.extend(moved.map(|why| format!("CHANGES ARE REFUSED: {why}; put the directory back")));
     lines.extend(level_lines(status));
     lines.extend(memory_lines(status));
     for volume in &status.volumes {

@@ -439,6 +439,9 @@ pub struct StatusAnswer {
     /// Levels whose device fails.
     #[serde(default)]
     pub failed: Vec<FailedLevelAnswer>,
+    /// Why changes of the node are refused: its directory is not at its path any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dir_moved: Option<String>,
 }
 
 /// One view of the node with the counters that belong to it.
@@ -729,6 +732,7 @@ impl Reading {
             shards: shards.map(|(snapshot, start)| ShardAnswer::of(snapshot, start)).collect(),
             stuck: schedule::stuck(&self.view, &self.snapshots),
             failed: schedule::failed(&self.view, &self.snapshots),
+            dir_moved: crate::held::told(&facts.dir).map(|moved| moved.to_string()),
         }
     }
 }

@@ -3,8 +3,9 @@
 //! How: `/healthz` is answered by the control plane alone, so that a slow device restarts nobody;
 //! `/readyz` asks every shard, within a time; requests that wait share what shards answer. A node
 //! that recovers answers neither yet.
-//! Invariant: a node whose shard has ended or hangs is not ready. Cost: a round of counters, ten a
-//! second at most for callers without rights.
+//! Invariant: a node whose shard has ended or hangs is not ready, nor one whose directory is not at
+//! its path any more. Cost: a look at that, and a round of counters, ten a second at most for callers
+//! without rights.
 //! Not for: a volume that is not served; `/v1/status` and the log have that.
 
 use super::{Node, Refused};
@@ -23,12 +24,16 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether the node serves: each of its shards answers.
+/// Whether the node serves: each of its shards answers, and its directory is where it was.
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, content_type = "text/plain", body = String),
         (status = "default", body = Report)))]
 pub(super) async fn readyz(State(node): Node, pace: Pace) -> Result<&'static str, Refused> {
-    let asked = tokio::time::timeout(READY_TIME_MAX, node.snapshots(pace)).await;
+    let asked = tokio::time::timeout(READY_TIME_MAX, async {
+        let moved = crate::held::look(node.facts().dir.clone()).await;
+        node.snapshots(pace).await.map(|_| moved)
+    });
+    let asked = asked.await;
     let refused = |cause: String| {
         Refused(
             Report::new(ReportKind::Unreachable, "the node is not ready")
@@ -38,7 +43,11 @@ pub(super) async fn readyz(State(node): Node, pace: Pace) -> Result<&'static str
         )
     };
     match asked {
-        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Ok(None)) => Ok("ready\n"),
+        Ok(Ok(Some(moved))) => {
+            let report = moved.report("the node is not ready");
+            Err(Refused(Report { kind: ReportKind::Unreachable, ..report }))
+        }
         Ok(Err(report)) => Err(refused(report.cause)),
         Err(_) => Err(refused("a shard does not answer".to_owned())),
     }

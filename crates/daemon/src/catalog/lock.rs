@@ -10,6 +10,7 @@
 //! Not for: homes and levels outside the directory; these are locked where they are opened.
 
 use crate::error::{Report, ReportKind};
+use crate::held::{self, HeldDirectory};
 use layby_engine::io::{is_held_by_the_living, is_held_unseen};
 use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
@@ -42,6 +43,8 @@ type Lock = fn(&File, FlockOperation) -> Result<(), Errno>;
 pub struct DirectoryLock {
     file: Arc<OwnedFd>,
     is_shared: bool,
+    /// None for a process that changes nothing.
+    _directory: Option<Arc<HeldDirectory>>,
 }
 
 impl DirectoryLock {
@@ -55,8 +58,12 @@ impl DirectoryLock {
 
     fn take_by(dir: &Path, lock: Lock) -> Result<DirectoryLock, Report> {
         let path = dir.join(LOCK_FILE_NAME);
+        let directory = HeldDirectory::hold(dir).map_err(|cause| refused(dir, &cause))?;
         let file = open(dir, &path).map_err(|cause| refused(dir, &cause))?;
-        DirectoryLock::on(dir, &path, (file, false), lock)
+        let lock = DirectoryLock::on(dir, &path, (file, false), lock)?;
+        // What was opened, and waited for, is in the directory that is held.
+        held::check(dir).map_err(|moved| refused(dir, &moved.into()))?;
+        Ok(DirectoryLock { _directory: Some(directory), ..lock })
     }
 
     /// Takes the lock of `dir` for a process that changes nothing there, also on a file system that
@@ -125,7 +132,7 @@ impl DirectoryLock {
         }
         // The number only helps a person; a disk that is full or read-only is no reason to end.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirectoryLock { file: Arc::new(file.into()), is_shared })
+        Ok(DirectoryLock { file: Arc::new(file.into()), is_shared, _directory: None })
     }
 
     /// The locked file: who keeps it open keeps the lock.

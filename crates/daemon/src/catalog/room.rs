@@ -11,6 +11,7 @@
 
 use super::{CATALOG_FILE_NAME, Catalog, NAMES, encode, last};
 use crate::error::Report;
+use crate::held;
 use crate::replace::{ROOM, exchange, open_staged, pad, stage_within};
 use std::io::{Error, ErrorKind};
 use std::path::Path;
@@ -42,6 +43,7 @@ impl Catalog {
     /// # Errors
     /// A report when the disk refuses; the old catalog stands either way.
     pub fn stage(&self, dir: &Path) -> Result<(), Report> {
+        check_held(dir)?;
         stage(dir, &encode(self)).map_err(|cause| unwritten(dir, &cause))
     }
 
@@ -51,6 +53,7 @@ impl Catalog {
     /// A report when the disk refuses; which catalog stands is not known then, so that the next one
     /// has to be saved whatever it says.
     pub fn publish_staged(dir: &Path) -> Result<(), Report> {
+        check_held(dir)?;
         exchange(dir, NAMES).map_err(|cause| {
             unwritten(dir, &cause).state(
                 "the node goes on as before; a crash before its next change or a clean stop may \
@@ -122,9 +125,17 @@ fn is_full(cause: &Error) -> bool {
     matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
+/// Refuses a change of a node whose directory is elsewhere: it may rest on what is at the path.
+fn check_held(dir: &Path) -> Result<(), Report> {
+    held::check(dir).map_err(|moved| moved.report(error(dir)))
+}
+
+fn error(dir: &Path) -> String {
+    format!("cannot write the node's catalog `{}`", dir.join(CATALOG_FILE_NAME).display())
+}
+
 fn unwritten(dir: &Path, cause: &Error) -> Report {
-    let path = dir.join(CATALOG_FILE_NAME);
-    Report::from_io(format!("cannot write the node's catalog `{}`", path.display()), cause)
+    Report::from_io(error(dir), cause)
         .state("the catalog is as it was before; no stored data is affected")
         .hint("make room or correct the permissions, then repeat the command")
 }

@@ -15,6 +15,7 @@ use crate::config::Name;
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::disk_file::{self, HINT_NO_DEVICE, is_no_device};
 use crate::error::{Report, ReportKind};
+use crate::held;
 use crate::shards::{HOME_IN_USE, open_kind};
 use layby_engine::control::BackingPlan;
 use layby_engine::io::{OpenError, OpenMode, open_disk};
@@ -175,7 +176,8 @@ impl Homes {
     /// written to it.
     pub fn remove_made(&self, record: &VolumeRecord) {
         let path = self.path(record);
-        if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
+        if held::check(&self.dir).is_ok()
+            && std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
             && is_blank(&path)
             && let Err(cause) = std::fs::remove_file(&path)
         {

@@ -216,6 +216,9 @@ impl HostDevices {
 
     /// A name that stays while numbers change. It is a help and no part of serving.
     fn link(&self, name: &Name, number: u32) {
+        if crate::held::check(&self.directory).is_err() {
+            return;
+        }
         self.unlink(name);
         let link = self.directory.join(name.as_str());
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -228,6 +231,9 @@ impl HostDevices {
     }
 
     fn unlink(&self, name: &Name) {
+        if crate::held::check(&self.directory).is_err() {
+            return;
+        }
         // It may never have been there.
         let _ = std::fs::remove_file(self.directory.join(name.as_str()));
     }
