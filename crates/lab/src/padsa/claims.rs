@@ -156,7 +156,7 @@ fn equal_cost(costs: &Costs) -> Vec<Measurement> {
 }
 
 /// The least and the greatest; no numbers where there is none.
-fn range(figures: impl Iterator<Item = f64>) -> (f64, f64) {
+pub(super) fn range(figures: impl Iterator<Item = f64>) -> (f64, f64) {
     extent(figures).unwrap_or((f64::NAN, f64::NAN))
 }
 

@@ -1,9 +1,10 @@
 //! PADSA's experiment: its workloads under five architectures, the paper's figures beside ours.
 //!
 //! How: vehicles come and go on one road per seed; all architectures see the same accesses, in
-//! counting mode, with Table I's devices unless told otherwise. Figures are medians over the seeds.
+//! counting mode, with Table I's devices unless told otherwise, and are sized at the same instants.
+//! Figures are medians over the seeds.
 //! Invariant: the same options give the same document on the same platform.
-//! Cost: about three minutes for three seeds on one core.
+//! Cost: about three minutes per seed on two cores.
 //! Source: `papers/padsa.txt`, section V; gaps and their filling in `specs/priority-cache.md`.
 
 mod claims;
@@ -12,8 +13,10 @@ mod figures;
 mod paper;
 mod road;
 mod sections;
+mod tuning;
 
 pub use road::{Road, Side, Sums, drive};
+pub use tuning::Tuning;
 
 use crate::{Document, Options, Progress, RecordedVehicles, Unfit, parallel, seeds_of};
 use figures::Figures;
@@ -36,7 +39,7 @@ const SSD_BLOCKS: u32 = 1 << 14;
 const SMALL_FOOTPRINT: u64 = (SSD_BLOCKS as u64 / 4) << 12;
 /// Bytes that a large service uses: more than it can during a stay, so that nothing comes twice.
 const LARGE_FOOTPRINT: u64 = 1 << 33;
-/// Time between two sizings.
+/// Time between two sizings, for every architecture alike.
 const PERIOD: Nanos = Nanos::from_secs(10);
 /// Blocks of the unit of shares.
 const UNIT_BLOCKS: u32 = 32;
@@ -62,7 +65,7 @@ pub fn road(seed: u64, stays: Option<&[Stay]>) -> Road {
         },
         slots: [SSD_BLOCKS / 16, SSD_BLOCKS / 4, SSD_BLOCKS],
         devices: PadsaDevices::default(),
-        period: PERIOD,
+        tuning: Tuning::USUAL,
         unit_blocks: UNIT_BLOCKS,
         seed,
     }
@@ -121,15 +124,16 @@ fn fits(stays: &[Stay]) -> Result<(), Unfit> {
 /// Everything of one seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Found {
-    results: Results,
+    /// By tuning, in their order.
+    results: [Results; Tuning::ALL.len()],
     costs: cost::Costs,
 }
 
-/// One run: a budget and an exponent of Fig. 3, or a workload under an architecture.
+/// One run: a budget and an exponent of Fig. 3, or a workload under an architecture and a tuning.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Cost(usize, usize),
-    Drive(usize, usize),
+    Drive(usize, usize, usize),
 }
 
 /// What came of it.
@@ -146,7 +150,10 @@ impl Step {
         };
         let drives = pairs(WORKLOADS.len(), Architecture::ALL.len());
         let costs = pairs(cost::BUDGETS_PERCENT.len(), paper::EXPONENTS.len());
-        let mut all: Vec<Step> = drives.map(|(row, at)| Step::Drive(row, at)).collect();
+        let tuned = |(row, at)| (0..Tuning::ALL.len()).map(move |tuning| (row, at, tuning));
+        let drives = drives.flat_map(tuned);
+        let mut all: Vec<Step> =
+            drives.map(|(row, at, tuning)| Step::Drive(row, at, tuning)).collect();
         all.extend(costs.map(|(budget, exponent)| Step::Cost(budget, exponent)));
         all
     }
@@ -165,7 +172,8 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
         Step::Cost(budget, exponent) => {
             End::Cost(cost::means(road.seed, &devices, (*budget, *exponent)))
         }
-        Step::Drive(workload, architecture) => {
+        Step::Drive(workload, architecture, tuning) => {
+            let road = &Road { tuning: Tuning::ALL[*tuning], ..(*road).clone() };
             let sums = drive(road, WORKLOADS[*workload], Architecture::ALL[*architecture]);
             End::Drive(Figures::of(&sums))
         }
@@ -177,8 +185,8 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
             (Step::Cost(budget, exponent), End::Cost(means)) => {
                 found.costs[budget][exponent] = means;
             }
-            (Step::Drive(workload, architecture), End::Drive(figures)) => {
-                found.results[workload][architecture] = figures;
+            (Step::Drive(workload, architecture, tuning), End::Drive(figures)) => {
+                found.results[tuning][workload][architecture] = figures;
             }
             _ => unreachable!("a step's end is of its kind"),
         }
@@ -188,7 +196,7 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
 
 /// The document of all seeds.
 fn whole(options: &Options, seeds: &[Found]) -> Document {
-    let of = |found: &Found| document(options, &found.results, &found.costs);
+    let of = |found: &Found| document(options, found);
     let mut whole = of(&Found::median(seeds)).over_seeds(&seeds.iter().map(of).collect::<Vec<_>>());
     // Verdicts are known once claims are medians of the seeds' own.
     let verdict = sections::verdict(&whole.claims);
@@ -200,8 +208,8 @@ fn whole(options: &Options, seeds: &[Found]) -> Document {
 impl Found {
     /// Medians, figure by figure. Panics when there is nothing.
     fn median(seeds: &[Found]) -> Found {
-        let figures = |workload: usize, architecture: usize| {
-            let runs = seeds.iter().map(|seed| seed.results[workload][architecture]);
+        let figures = |tuning: usize, workload: usize, architecture: usize| {
+            let runs = seeds.iter().map(|seed| seed.results[tuning][workload][architecture]);
             Figures::median(&runs.collect::<Vec<_>>())
         };
         let mean = |[budget, exponent, spending, objective]: [usize; 4]| {
@@ -209,7 +217,9 @@ impl Found {
             crate::median::median(seeds.iter().map(of))
         };
         Found {
-            results: std::array::from_fn(|row| std::array::from_fn(|at| figures(row, at))),
+            results: std::array::from_fn(|tuning| {
+                std::array::from_fn(|row| std::array::from_fn(|at| figures(tuning, row, at)))
+            }),
             costs: std::array::from_fn(|budget| {
                 std::array::from_fn(|exponent| {
                     std::array::from_fn(|spending| {
@@ -221,7 +231,9 @@ impl Found {
     }
 }
 
-fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Document {
+fn document(options: &Options, found: &Found) -> Document {
+    let ([results, ..], costs) = (&found.results, &found.costs);
+    let measurements = claims::measured(results, costs);
     let devices = match sections::has_other_devices(options) {
         true => "other devices than the paper's, so its figures need not be met",
         false => "the devices of Table I",
@@ -246,8 +258,8 @@ fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Docume
         seeds: seeds_of(options),
         origin: options.origin.clone(),
         claims: claims::all(results),
-        measurements: claims::measured(results, costs),
-        sections: sections::all(options, results, costs),
+        measurements: [measurements, tuning::measured(found)].concat(),
+        sections: sections::all(options, found),
     }
 }
 

@@ -4,10 +4,11 @@
 //! Invariant: a road and a seed give the same sums on the same platform.
 //! Cost: about a microsecond per block.
 
+use super::Tuning;
 use layby_sim::fleet::{Architecture, Fleet, FleetSpec, LEVELS};
 use layby_sim::levels::{PadsaDevices, Report, VolumeReport, call};
 use layby_trace::{FleetEvent, FleetLoad, Pace, Service, Stay, Workload};
-use layby_types::{Nanos, VolumeId};
+use layby_types::VolumeId;
 use std::collections::BTreeMap;
 
 /// Everything that the paper leaves open about a road and its node.
@@ -21,8 +22,8 @@ pub struct Road {
     pub slots: [u32; LEVELS],
     /// What accesses cost.
     pub devices: PadsaDevices,
-    /// Time between two sizings.
-    pub period: Nanos,
+    /// What all architectures are given alike.
+    pub tuning: Tuning,
     /// Blocks of the unit of shares.
     pub unit_blocks: u32,
     /// Seed of accesses and cache.
@@ -47,6 +48,8 @@ pub struct Sums {
     pub services: BTreeMap<Service, VolumeReport>,
     /// The node's levels.
     pub report: Report,
+    /// Periods that ended on the way.
+    pub sizings: u64,
 }
 
 impl Sums {
@@ -77,7 +80,9 @@ pub fn drive(road: &Road, workload: Workload, architecture: Architecture) -> Sum
         slots: road.slots,
         devices: road.devices.levels.clone(),
         home: road.devices.home.clone(),
-        period: road.period,
+        period: road.tuning.period,
+        keep: road.tuning.keep,
+        keeps_reads: road.tuning.keeps_reads(architecture),
         unit_blocks: road.unit_blocks,
         seed: road.seed,
     });
@@ -97,7 +102,7 @@ pub fn drive(road: &Road, workload: Workload, architecture: Architecture) -> Sum
         }
     }
     let report = fleet.report();
-    let mut sums = Sums { services: BTreeMap::new(), report };
+    let mut sums = Sums { services: BTreeMap::new(), report, sizings: fleet.sizings() };
     for (volume, service) in services {
         sums.services.entry(service).or_default().add(&sums.report.volumes[&volume]);
     }

@@ -10,7 +10,10 @@ use super::paper::{
     CRITICAL_PERCENT, ENDURANCE_RATIO, EXPONENTS, HITS_POINTS, NORMAL_PERCENT, UPPER_HITS_POINTS,
     WORKLOADS,
 };
-use super::{PERIOD, Results, SMALL_FOOTPRINT, SMALL_PER_SECOND, SSD_BLOCKS, UNIT_BLOCKS, place};
+use super::{
+    Found, Results, SMALL_FOOTPRINT, SMALL_PER_SECOND, SSD_BLOCKS, Tuning, UNIT_BLOCKS, place,
+    tuning,
+};
 use crate::document::{extent, figure, signed};
 use crate::{Chart, Claim, Options, Section, Series, Table};
 use layby_sim::device::Model;
@@ -19,8 +22,9 @@ use layby_sim::levels::PadsaDevices;
 use layby_types::Nanos;
 
 /// Every part.
-pub(super) fn all(options: &Options, results: &Results, costs: &Costs) -> Vec<Section> {
-    vec![
+pub(super) fn all(options: &Options, found: &Found) -> Vec<Section> {
+    let ([results, ..], costs) = (&found.results, &found.costs);
+    let mut all = vec![
         parameters(options),
         equal_cost(options, costs),
         latency(results),
@@ -28,7 +32,9 @@ pub(super) fn all(options: &Options, results: &Results, costs: &Costs) -> Vec<Se
         distribution(results),
         endurance(results),
         both(options, results),
-    ]
+    ];
+    all.extend(tuning::sections(found));
+    all
 }
 
 fn parameters(options: &Options) -> Section {
@@ -67,9 +73,14 @@ fn parameters(options: &Options) -> Section {
     say(
         "sizing",
         format!(
-            "every {} s, in units of {UNIT_BLOCKS} blocks; who has just come has an equal part",
-            PERIOD.as_secs_f64()
+            "{}, whatever the architecture, in units of {UNIT_BLOCKS} blocks, by the period's own \
+             curve; who has just come has an equal part; the last sections show another period",
+            tuning::every(Tuning::USUAL.period)
         ),
+    );
+    say(
+        "reads from home kept on SSD",
+        format!("{}; the last section shows each with and without", tuning::keepers()),
     );
     say("seeds", format!("{} from {}", options.runs, options.seed));
     Section {
@@ -77,7 +88,7 @@ fn parameters(options: &Options) -> Section {
         text: vec![
             "The paper leaves sizes, rates and footprints open; these are ours. Latencies are per \
              block of 4 KiB, weighted by rate, as in the paper's Eq. 2, which counts reads only; \
-             the last section counts writes too."
+             the last sections count writes too."
                 .into(),
             "Two baselines stand beside PADSA. Shared LRU is one LRU per level for all: reads rise \
              to DRAM, writes go to NVM. ETICA, extended to three levels as the paper says, gives \

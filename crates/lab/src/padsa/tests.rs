@@ -52,9 +52,7 @@ fn ours_is_no_worse_for_anybody() {
 /// Goal: a document has a figure for everything it names. Method: made-up results.
 #[test]
 fn documents_are_complete() {
-    let results = Results::default();
-    let costs = cost::Costs::default();
-    let document = document(&crate::Options::default(), &results, &costs);
+    let document = document(&crate::Options::default(), &Found::default());
     assert!(document.html().contains("Fig. 10") && !document.claims.is_empty());
     assert!(document.command.contains(Experiment::Padsa.name()));
     assert!(document.sections.iter().all(|section| section.table.is_some()));
@@ -70,8 +68,7 @@ fn what_cannot_differ_is_not_claimed() {
             assert_eq!(figures(workload, architecture).hits[1], 0.0, "{workload:?}");
         }
     }
-    let document =
-        document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
+    let document = document(&crate::Options::default(), &Found::default());
     let normal = document.claims.iter().map(Claim::what).filter(|what| what.contains("normal"));
     assert!(normal.clone().all(|what| what.starts_with("Fig. 7, D")) && normal.count() == 2);
 }
@@ -107,12 +104,12 @@ fn other_devices_are_told() {
     assert!(other.read_ns < base.read_ns);
     let files = vec![("--devices".to_owned(), "my ssd.toml".to_owned())];
     let options = crate::Options { devices: Some(devices), files, ..crate::Options::default() };
-    let told = document(&options, &Results::default(), &cost::Costs::default());
+    let told = document(&options, &Found::default());
     assert!(
         told.source.contains("other devices") && told.command.ends_with("--devices 'my ssd.toml'")
     );
     assert!(told.html().contains("read 6.25 µs"));
-    let usual = document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
+    let usual = document(&crate::Options::default(), &Found::default());
     assert!(usual.source.contains("Table I") && !usual.html().contains("not the paper"));
 }
 
@@ -126,8 +123,9 @@ fn figures_about_nothing_are_dashes() {
         let of = |workload: usize, architecture: usize| {
             Figures::of(&drive(&road, WORKLOADS[workload], Architecture::ALL[architecture]))
         };
-        let results = std::array::from_fn(|row| std::array::from_fn(|at| of(row, at)));
-        let found = document(&crate::Options::default(), &results, &cost::Costs::default());
+        let results: Results = std::array::from_fn(|row| std::array::from_fn(|at| of(row, at)));
+        let found = Found { results: [results; Tuning::ALL.len()], ..Found::default() };
+        let found = document(&crate::Options::default(), &found);
         let measured = found.measurements.iter().map(|one| one.found.clone());
         let claims = found.claims.iter().map(Claim::found);
         let rows = found.sections.iter().filter_map(|section| section.table.as_ref());
@@ -198,7 +196,7 @@ fn texts_follow_from_devices_and_figures() {
     let costs = [[[[1.0; 2], [2.0; 2], [3.0; 2]]; 4]; 4];
     let text = |devices: Option<PadsaDevices>| {
         let options = crate::Options { devices, ..crate::Options::default() };
-        let found = document(&options, &Results::default(), &costs);
+        let found = document(&options, &Found { costs, ..Found::default() });
         let words = found.sections.iter().flat_map(|section| section.text.clone());
         let rows = found.sections.iter().filter_map(|section| section.table.clone());
         let cells = rows.flat_map(|table| table.rows.into_iter().map(|row| row.join(": ")));
@@ -222,7 +220,7 @@ fn texts_follow_from_devices_and_figures() {
 #[test]
 fn both_objectives_are_told_and_drawn() {
     let costs = [[[[2.0, 2.0], [2.0, 2.0], [3.0, 1.0]]; 4]; 4];
-    let found = document(&crate::Options::default(), &Results::default(), &costs);
+    let found = document(&crate::Options::default(), &Found { costs, ..Found::default() });
     let section = found.sections.iter().find(|section| section.heading.starts_with("Fig. 3"));
     let section = section.expect("it is there");
     let text = section.text.join(" ");
@@ -255,8 +253,7 @@ fn wear_of_nvm_is_not_claimed() {
         assert_eq!(shared, etica, "{workload:?}");
         assert_eq!([shared, worn(Padsa, nvm)], [worn(Shared, 2 * nvm), worn(Padsa, 2 * nvm)]);
     }
-    let document =
-        document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
+    let document = document(&crate::Options::default(), &Found::default());
     let names = |what: &str| what.contains("NVM") && what.contains("Fig. 10");
     assert!(!document.claims.iter().any(|claim| names(claim.what())));
     let measured = document.measurements.iter().filter(|one| names(&one.what));
@@ -265,7 +262,7 @@ fn wear_of_nvm_is_not_claimed() {
 
 fn made(draw: &mut dyn FnMut() -> f64) -> Found {
     let mut found = Found::default();
-    for figures in found.results.iter_mut().flatten() {
+    for figures in found.results.iter_mut().flatten().flatten() {
         (figures.read, figures.both) = ([draw(), draw(), draw()], [draw(), draw(), draw()]);
         (figures.hits, figures.worn) = ([draw(), draw(), draw()], [draw(), draw()]);
         figures.found = figures.found.map(|_| draw());
@@ -282,6 +279,57 @@ fn figures_are_medians_over_the_seeds() {
     crate::document::tests::medians_of_made(
         made,
         |seeds| whole(&options, seeds),
-        |one| document(&options, &one.results, &one.costs),
+        |one| document(&options, one),
     );
+}
+
+/// Goal: every architecture is sized as often as the report prints, by curves that age alike.
+/// Method: periods that end on a small road, under each tuning; the words of the parameters.
+#[test]
+fn all_are_sized_as_often_as_the_report_says() {
+    let base = small_road(1);
+    let end = base.stays.iter().map(|stay| stay.leaves).max().expect("there are vehicles");
+    for tuning in Tuning::ALL {
+        let road = Road { tuning, ..base.clone() };
+        let sizings = Architecture::ALL.map(|one| drive(&road, WORKLOADS[0], one).sizings);
+        assert_eq!(sizings, [end.0 / tuning.period.0; Architecture::ALL.len()], "{tuning:?}");
+    }
+    let document = document(&crate::Options::default(), &Found::default());
+    let table = document.sections[0].table.as_ref().expect("parameters are a table");
+    let sizing = table.rows.iter().find(|row| row[0] == "sizing").expect("it is told");
+    let told =
+        format!("every {} s, whatever the architecture", road(1, None).tuning.period.as_secs_f64());
+    assert!(sizing[1].starts_with(&told), "{sizing:?}");
+}
+
+/// Goal: what the period and kept reads decide is told for each architecture by itself. Method:
+/// made-up latencies: Layby is a fifth faster only where it alone keeps reads or is sized often.
+#[test]
+fn the_tuning_is_told_by_itself() {
+    let mut found = Found::default();
+    let both = |found: &mut Found, tuning: usize, one: Architecture, value: f64| {
+        found.results[tuning].iter_mut().for_each(|row| row[place(one)].both[0] = value);
+    };
+    for tuning in 0..Tuning::ALL.len() {
+        Architecture::ALL.into_iter().for_each(|one| both(&mut found, tuning, one, 1000.0));
+    }
+    both(&mut found, 0, Layby, 800.0);
+    both(&mut found, 1, Padsa, 500.0);
+    both(&mut found, 2, Padsa, 800.0);
+    let document = document(&crate::Options::default(), &found);
+    let told = |what: &str| {
+        let one = document.measurements.iter().find(|one| one.what.ends_with(what));
+        one.expect(what).found.as_str()
+    };
+    assert_eq!(told("against PADSA, reads and writes, A to D"), "-20.00 to -20.00 %");
+    assert_eq!(told("neither keeps reads on SSD"), "+0.00 to +0.00 %");
+    assert_eq!(told("both keep reads on SSD"), "+0.00 to +0.00 %");
+    assert_eq!(told("both sized every 2 s"), "+100.00 to +100.00 %");
+    assert_eq!(told("instead of 10: critical services, PADSA"), "-50.00 to -50.00 %");
+    assert_eq!(told("instead of 10: critical services, Layby"), "+25.00 to +25.00 %");
+    assert_eq!(told("Reads kept on SSD: critical services, Layby"), "-20.00 to -20.00 %");
+    assert_eq!(told("Reads kept on SSD: critical services, PADSA"), "-20.00 to -20.00 %");
+    let sections = document.sections.iter().rev().take(2);
+    assert!(sections.clone().all(|section| section.heading.starts_with("Beyond the paper")));
+    assert!(sections.flat_map(|section| &section.table).all(|table| table.rows.len() == 20));
 }

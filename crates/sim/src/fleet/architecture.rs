@@ -47,6 +47,18 @@ impl Architecture {
             Architecture::Layby => "Layby",
         }
     }
+
+    /// Whether services have shares, made anew every period.
+    #[must_use]
+    pub fn is_sized(self) -> bool {
+        Sizing::of(self).is_partitioned
+    }
+
+    /// Whether what is read from home is kept on SSD, too, by the architecture's own rules.
+    #[must_use]
+    pub fn keeps_reads(self) -> bool {
+        self == Architecture::Layby
+    }
 }
 
 /// Levels whose shares are decided together, from one curve per service.
@@ -72,13 +84,8 @@ pub(super) struct Sizing {
     pub(super) least: [[u32; LEVELS]; 2],
     /// What gains nobody is given out in equal parts.
     pub(super) gives_all: bool,
-    /// Sizings in each period of the fleet; more than one ages what came before instead of
-    /// forgetting it.
-    pub(super) sizings: u32,
     /// Normal services borrow idle room of DRAM and NVM.
     pub(super) borrows: bool,
-    /// What was read from home is kept on SSD, too.
-    pub(super) keeps_reads: bool,
 }
 
 /// Large enough that what a critical service loses is never worth what another gains, small enough
@@ -98,9 +105,7 @@ impl Sizing {
             critical_weight: 1.0,
             least: [[1; LEVELS]; 2],
             gives_all: true,
-            sizings: 1,
             borrows: false,
-            keeps_reads: false,
         };
         match architecture {
             Architecture::Shared => plain,
@@ -130,8 +135,6 @@ impl Sizing {
                 critical_weight: CRITICAL_WEIGHT,
                 least: [[1; LEVELS], [0, 1, 0]],
                 gives_all: false,
-                keeps_reads: true,
-                sizings: 5,
                 ..plain
             },
         }
@@ -164,7 +167,7 @@ pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
         levels: sizing.allowed[usize::from(rank)],
         durable_writes: true,
         borrow: sizing.borrows,
-        keep_reads: sizing.keeps_reads,
+        keep_reads: spec.keeps_reads,
         latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],

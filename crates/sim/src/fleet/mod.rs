@@ -36,8 +36,12 @@ pub struct FleetSpec {
     pub devices: [Model; LEVELS],
     /// The home of every volume.
     pub home: Model,
-    /// Time between two sizings.
+    /// Time between two sizings, whatever the architecture.
     pub period: Nanos,
+    /// How much what a curve knows counts after a sizing, from 0 to 1.
+    pub keep: f64,
+    /// What is read from home is kept on SSD, too.
+    pub keeps_reads: bool,
     /// Blocks of the unit in which shares are counted.
     pub unit_blocks: u32,
     /// Same seed, same run.
@@ -72,6 +76,7 @@ pub struct Fleet {
     members: BTreeMap<VolumeId, Member>,
     sizing_next: Nanos,
     sizing_last: Nanos,
+    sizings: u64,
     /// Somebody came, left or was measured since the last sizing.
     is_stale: bool,
 }
@@ -89,9 +94,10 @@ impl Fleet {
             seed: spec.seed,
         };
         let machine = Machine::new(setup).expect("architectures are sound");
-        let sizing_next = Nanos(spec.period.0 / u64::from(sizing.sizings));
-        let (members, sizing_last) = (BTreeMap::new(), Nanos::ZERO);
-        Fleet { spec, machine, sizing, members, sizing_next, sizing_last, is_stale: false }
+        let (sizing_next, sizing_last) = (spec.period, Nanos::ZERO);
+        let members = BTreeMap::new();
+        let (sizings, is_stale) = (0, false);
+        Fleet { spec, machine, sizing, members, sizing_next, sizing_last, sizings, is_stale }
     }
 
     /// A service arrives with a volume of `length` bytes.
@@ -157,8 +163,8 @@ impl Fleet {
             self.measure();
             self.is_stale = true;
             self.sizing_last = now;
-            let span = Nanos(self.spec.period.0 / u64::from(self.sizing.sizings));
-            self.sizing_next = now.saturating_add(span);
+            self.sizings += 1;
+            self.sizing_next = now.saturating_add(self.spec.period);
         }
         self.machine.advance_to(at);
     }
@@ -169,10 +175,15 @@ impl Fleet {
         self.machine.report()
     }
 
+    /// Periods that have ended, at each of which curves were made anew.
+    #[must_use]
+    pub fn sizings(&self) -> u64 {
+        self.sizings
+    }
+
     /// A period ends: what it told is kept, and the next one begins.
     fn measure(&mut self) {
-        let seconds = self.spec.period.as_secs_f64() / f64::from(self.sizing.sizings);
-        let keep = 1.0 - 1.0 / f64::from(self.sizing.sizings);
+        let seconds = self.spec.period.as_secs_f64();
         for member in self.members.values_mut() {
             if member.arrived <= self.sizing_last {
                 let curves = member.curves.iter().map(ExactCurve::curve).collect();
@@ -181,7 +192,7 @@ impl Fleet {
             }
             member.asked = [0; 2];
             for curve in &mut member.curves {
-                curve.on_period_end(keep);
+                curve.on_period_end(self.spec.keep);
             }
         }
     }

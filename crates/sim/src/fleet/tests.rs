@@ -3,6 +3,7 @@
 use super::*;
 use crate::levels::{VolumeReport, call};
 use layby_types::Rng;
+use std::collections::BTreeSet;
 
 const BLOCK: u64 = 4096;
 /// Odd ones are critical.
@@ -15,6 +16,8 @@ fn fleet(architecture: Architecture) -> Fleet {
         devices: ["dram", "nvm", "ssd"].map(|name| Model::built_in(name).expect("Table I has it")),
         home: Model::main_storage(),
         period: Nanos::from_secs(1),
+        keep: 0.0,
+        keeps_reads: architecture.keeps_reads(),
         unit_blocks: 4,
         seed: 1,
     })
@@ -128,4 +131,20 @@ fn priorities_pay() {
     assert!(mean(Architecture::Padsa) < mean(Architecture::Shared));
     assert!(mean(Architecture::Layby) <= mean(Architecture::Padsa) * 1.01);
     assert_eq!(run(Architecture::Layby), run(Architecture::Layby));
+}
+
+/// Goal: a baseline gets the same tuning as ours: all are sized at the same instants, a period
+/// apart. Method: every architecture, looked at after each request.
+#[test]
+fn all_are_sized_at_the_same_instants() {
+    let expected: BTreeSet<Nanos> = (0..6).map(Nanos::from_secs).collect();
+    for architecture in Architecture::ALL {
+        let mut fleet = fleet(architecture);
+        let mut sized = BTreeSet::new();
+        drive(&mut fleet, 5, |fleet| {
+            sized.insert(fleet.sizing_last);
+        });
+        assert_eq!(sized, expected, "{architecture:?}");
+        assert_eq!(fleet.sizings(), 5, "{architecture:?}");
+    }
 }
