@@ -6,9 +6,14 @@
 //! those before it: where the store has batches by numbers that a later life gave to others, the
 //! copy was made while the session ran.
 //! Invariant: no claim is put before the map file knows it, so that a node knows its own whatever
-//! was cut off. Nothing of another copy's history is applied.
-//! Cost: an append of the map file per opening. Not for: map files and superblocks of builds that
-//! knew no sessions; what is found first there is taken for this directory's.
+//! was cut off; and a map file that knows a claim has no segment but those that the claim began
+//! with and what followed. So a segment of its map and the superblock's of that number are the
+//! same, and numbers alone say how far both are. Nothing of another copy's history is applied.
+//! Cost: an append of the map file per opening; where the map went back, the file as a whole.
+//! Not for: map files and superblocks of builds that knew no sessions, where what is found first is
+//! taken for this directory's; nor a directory that had the volume and is told to take it back from
+//! another node, whose numbers mean others' segments by then: its host begins it anew, without a map
+//! (`is_settled`).
 
 use super::{Flight, Volume};
 use crate::action::{Action, End};
@@ -23,7 +28,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let found = self.session.current().map_or(0, |block| block.session);
         let recorded = &mut self.commit.recorded;
         let is_met = found == 0 || recorded.claims.find(found).is_some();
-        if is_met && recorded.claims.find(own).is_some() {
+        let is_other = std::mem::take(&mut self.commit.is_other);
+        if is_met && recorded.claims.find(own).is_some() && !is_other {
             return self.propose();
         }
         // What is there now stays known, however many claims come to nothing.
@@ -31,6 +37,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             recorded.claims = recorded.claims.with(found, life);
         }
         recorded.claims = recorded.claims.with(own, life);
+        if is_other {
+            return self.replace_map_with(Flight::ClaimRecorded);
+        }
         let frame = Frame::Committed(*recorded).encode();
         self.upload.map_file_bytes += frame.len() as u64;
         self.act(Action::MapAppend(frame), Flight::ClaimRecorded);
@@ -54,12 +63,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let says_none = block.session == 0;
         let is_known = claims.is_empty() || says_none || claims.find(block.session).is_some();
         let is_other = self.is_known && !is_known && block.deleted.is_none();
-        is_other.then(|| {
+        (is_other || self.is_known && self.differs(block)).then(|| {
             format!(
                 "this node's directory is an older copy of itself: another copy has served the \
                  volume since, in epoch {}",
                 block.epoch
             )
+        })
+    }
+
+    /// Whether a superblock names a segment by another session than the map has it from. No start
+    /// of a build that records a claim with its map finds one, unless it is of another copy.
+    fn differs(&self, block: &Superblock) -> bool {
+        let mut named = self.map.segments().filter(|(number, _)| *number <= block.committed);
+        named.any(|(number, _)| {
+            let named = block.segment(number);
+            named.is_some() && self.map.name(number) != named
         })
     }
 

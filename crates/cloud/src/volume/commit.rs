@@ -44,6 +44,8 @@ pub(super) struct Commits {
     checkpoint_bytes: (u64, u64),
     born: Born,
     is_replacing: bool,
+    /// The map file has segments that the map has not: the next claim replaces it.
+    pub(super) is_other: bool,
     deleting: Vec<u64>,
     /// Checkpoints that newer ones replace.
     orphans: Vec<String>,
@@ -61,6 +63,7 @@ impl Commits {
             checkpoint_bytes: (0, 0),
             born,
             is_replacing: false,
+            is_other: false,
             deleting: Vec::new(),
             orphans: Vec::new(),
         }
@@ -319,12 +322,17 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Replaces the map file by a checkpoint; all indexes are recorded, or will be behind it.
     pub(super) fn rewrite_map_file(&mut self) {
-        assert_eq!(self.upload.recorded, self.map.number, "no index is on its way");
         self.commit.is_replacing = true;
+        self.replace_map_with(Flight::MapReplaced);
+    }
+
+    /// The same, where `flight` waits for it.
+    pub(super) fn replace_map_with(&mut self, flight: Flight) {
+        assert_eq!(self.upload.recorded, self.map.number, "no index is on its way");
         self.upload.map_file_bytes = 0;
         let durable = self.write.durable_next;
         let bytes = map_file(self.commit.born, &self.map, self.commit.recorded, durable);
-        self.act(Action::MapReplace(bytes), Flight::MapReplaced);
+        self.act(Action::MapReplace(bytes), flight);
     }
 
     pub(super) fn on_map_replaced(&mut self, end: &End) {
