@@ -63,7 +63,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let says_none = block.session == 0;
         let is_known = claims.is_empty() || says_none || claims.find(block.session).is_some();
         let is_other = self.is_known && !is_known && block.deleted.is_none();
-        (is_other || self.is_known && self.differs(block)).then(|| {
+        // A store that was set back may be put forward again: that is told where its superblock is
+        // compared, and costs the node nothing.
+        let may_differ = self.is_known && block.deleted.is_none();
+        let is_forked = may_differ && self.set_back(block).is_none() && self.differs(block);
+        (is_other || is_forked).then(|| {
             format!(
                 "this node's directory is an older copy of itself: another copy has served the \
                  volume since, in epoch {}",
@@ -73,7 +77,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// Whether a superblock names a segment by another session than the map has it from. No start
-    /// of a build that records a claim with its map finds one, unless it is of another copy.
+    /// of a build that records a claim with its map finds one, unless it is of another copy, or the
+    /// store was set back meanwhile.
     fn differs(&self, block: &Superblock) -> bool {
         let mut named = self.map.segments().filter(|(number, _)| *number <= block.committed);
         named.any(|(number, _)| {

@@ -169,7 +169,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Why a superblock of this node is older than one that the store is known to have had: each
     /// that the map file speaks of was put. Beside the segments that it names, the session counts:
     /// segments of the later one that no superblock named would count as this one's.
-    fn set_back(&self, block: &Superblock) -> Option<String> {
+    pub(super) fn set_back(&self, block: &Superblock) -> Option<String> {
         let (number, epoch) = (self.commit.recorded.number, self.commit.recorded.epoch);
         let (found, had) = match (block.committed < number, block.epoch < epoch) {
             (true, _) => (format!("names {} segments", block.committed), format!("named {number}")),
