@@ -28,8 +28,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let found = self.session.current().map_or(0, |block| block.session);
         let recorded = &mut self.commit.recorded;
         let is_met = found == 0 || recorded.claims.find(found).is_some();
-        let is_other = std::mem::take(&mut self.commit.is_other);
-        if is_met && recorded.claims.find(own).is_some() && !is_other {
+        let went_back = std::mem::take(&mut self.commit.map_went_back);
+        if is_met && recorded.claims.find(own).is_some() && !went_back {
             return self.propose();
         }
         // What is there now stays known, however many claims come to nothing.
@@ -37,7 +37,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             recorded.claims = recorded.claims.with(found, life);
         }
         recorded.claims = recorded.claims.with(own, life);
-        if is_other {
+        if went_back {
             return self.replace_map_with(Flight::ClaimRecorded);
         }
         let frame = Frame::Committed(*recorded).encode();

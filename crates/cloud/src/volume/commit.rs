@@ -45,7 +45,7 @@ pub(super) struct Commits {
     born: Born,
     is_replacing: bool,
     /// The map file has segments that the map has not: the next claim replaces it.
-    pub(super) is_other: bool,
+    pub(super) map_went_back: bool,
     deleting: Vec<u64>,
     /// Checkpoints that newer ones replace.
     orphans: Vec<String>,
@@ -63,7 +63,7 @@ impl Commits {
             checkpoint_bytes: (0, 0),
             born,
             is_replacing: false,
-            is_other: false,
+            map_went_back: false,
             deleting: Vec::new(),
             orphans: Vec::new(),
         }

@@ -53,6 +53,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.note_went_on(&block);
         if !self.is_own(&block) && !goes_on {
             // What this node knew of the volume is another history's.
+            self.commit.map_went_back |= self.map.number > 0;
+            self.upload.recorded = 0;
             self.map = Arc::new(CloudMap::new(self.plan.volume));
             self.at_hand.clear();
             self.read_cache.clear();

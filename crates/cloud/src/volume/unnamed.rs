@@ -172,7 +172,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             ));
         }
         self.map = Arc::new(*map);
-        self.commit.is_other = true;
+        self.commit.map_went_back = true;
         self.session.confirmed = self.map.number;
         self.upload.cut_next = next;
         self.at_hand.clear();
