@@ -35,8 +35,8 @@ const HEAD_BYTES: u64 = 64 << 10;
 
 /// How often a volume is read that changes meanwhile.
 pub const READS_MAX: usize = 4;
-/// Segments behind the superblock that are read at most. A journal holds what they hold until the
-/// superblock names them, so that no sound node has as many.
+/// Segments behind the superblock of which about as many are looked at. A journal holds what they
+/// hold until the superblock names them, so that no sound node has as many.
 const BEYOND_MAX: u64 = 1 << 20;
 
 /// Fetches an object below the volume's prefix, or a range of it.

@@ -52,10 +52,11 @@ pub struct RestoreAnswer {
     /// The volume was deleted, and when its objects go, by its node's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<Deleted>,
-    /// The session whose superblock was read.
+    /// The session whose superblock was read; of a snapshot: the superblock that named it.
     #[serde(default)]
     pub epoch: u32,
-    /// Which change of that superblock it was: what is restored is not older.
+    /// Which change of that superblock it was: what is restored is not older, unless it is a
+    /// snapshot.
     #[serde(default)]
     pub revision: u64,
     /// The last segment of the volume's history that is whole in the store, or the snapshot's.

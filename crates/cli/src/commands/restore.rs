@@ -64,9 +64,14 @@ fn show(
     }
     let (fetched, requests) = (bytes(answer.bytes_fetched), answer.requests);
     let RestoreAnswer { epoch, revision, segment, .. } = answer;
+    // A snapshot is older than the superblock that named it.
+    let as_of = match answer.snapshot {
+        Some(_) => String::new(),
+        None => format!("as of superblock revision {revision} of epoch {epoch}, "),
+    };
     output.line(&format!(
-        "as of superblock revision {revision} of epoch {epoch}, whole up to segment {segment}: \
-         {data} of data, {fetched} fetched in {requests} requests"
+        "{as_of}whole up to segment {segment}: {data} of data, {fetched} fetched in {requests} \
+         requests"
     ))?;
     for range in answer.damaged.iter().take(RANGES_SHOWN) {
         let (length, offset) = (bytes(range.length), range.offset);
