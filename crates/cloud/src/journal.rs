@@ -34,7 +34,7 @@ const RING_MAGIC: &[u8; 8] = b"LAYBYCJR";
 const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = CONTENT_BYTES - 4;
 /// How far behind a damaged batch a scan looks for one that vouches for it.
-const VOUCH_BYTES: u64 = 64 << 20;
+pub(crate) const VOUCH_BYTES: u64 = 64 << 20;
 
 /// Which ring this is, and which life of it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,11 @@
 //! fails. Then a bit flips, a sector or a page becomes zero, and the node starts. A device that
 //! fails a write is here, too.
 
-use super::lives::{BLOCK, BLOCKS, JOURNAL, Life};
+use super::lives::{BLOCK, BLOCKS, JOURNAL, Life, NODE, open, plan};
+use crate::journal::{PAGE_BYTES, VOUCH_BYTES};
 use crate::meta::{self, Frame};
 use crate::simulated::{SimDeed, SimDisks};
-use crate::volume::{OpenError, Volume, Wanted, left_over};
+use crate::volume::{OpenError, Volume, Wanted, create, left_over};
 use layby_types::{BackingOperation, Nanos};
 
 /// How long after a flush its reach is written down at the latest.
@@ -192,6 +193,64 @@ fn flushes_alone_delay_no_word_on_the_journal() {
         let found = left_over(&life.world.disks.map_file, Wanted::Unnamed, &mut read);
         let end_next = found.expect("it is whole").end_next;
         assert_eq!(durable.max(), Some(end_next), "seed {seed}");
+    }
+}
+
+/// A volume whose journal alone has more than a scan looks through, flushed at once, and small
+/// durable writes right behind that, ten in a second; then the power fails.
+fn flushed_long() -> Life {
+    let mut life = Life::new(400);
+    let capacity = 4 * VOUCH_BYTES;
+    life.world.disks = SimDisks::new(capacity, create(&plan(NODE), capacity, 400));
+    life.volume = open(&mut life.world, plan(NODE), life.now);
+    (0..200).for_each(|_| life.tick());
+    life.world.faults.is_cut = true;
+    let call = |life: &mut Life, operation| {
+        let token = life.token();
+        life.volume.submit(token, operation);
+        assert_eq!(life.wait(token).0, Ok(()));
+    };
+    let whole = BLOCKS * BLOCK;
+    let count = VOUCH_BYTES / whole + 40;
+    for number in 0..count {
+        let buffer = vec![number as u8; whole as usize];
+        call(&mut life, BackingOperation::Write { offset: 0, buffer, durable: false });
+    }
+    call(&mut life, BackingOperation::Sync);
+    let flushed_at = life.now;
+    while life.now.since(flushed_at) < WINDOW {
+        let buffer = vec![0xff; BLOCK as usize];
+        call(&mut life, BackingOperation::Write { offset: 0, buffer, durable: true });
+        let next = life.now.saturating_add(Nanos::from_millis(100));
+        while life.now < next {
+            life.tick();
+        }
+    }
+    life.stop();
+    life
+}
+
+/// Goal: a flush of more than a scan looks through is there or refused, too, though a later batch
+/// says at once that all was durable. Method: a bit of one of its payloads flips, near and far from
+/// that batch; what the journal has for the store is compared with what it had.
+#[test]
+fn a_long_flush_is_there_or_an_error() {
+    let life = flushed_long();
+    let waiting = |disks: &SimDisks| {
+        let mut read = |at, length| disks.read(at, length);
+        let opened = Volume::<Vec<u8>>::open(life.plan(), &disks.map_file, life.now, 1, &mut read);
+        match opened {
+            Err(OpenError::Journal(_)) => None,
+            opened => Some(opened.expect("the map file is whole").volume.status().dirty_bytes),
+        }
+    };
+    let whole = waiting(&life.world.disks).expect("nothing is damaged");
+    assert!(whole > VOUCH_BYTES, "more than a scan looks through");
+    for place in [2 * PAGE_BYTES, 2 << 20, 6 << 20, 12 << 20, VOUCH_BYTES / 2, VOUCH_BYTES] {
+        let mut bad = life.world.disks.clone();
+        bad.rot(place + 100);
+        let Some(found) = waiting(&bad) else { continue };
+        assert!(found + BLOCKS * BLOCK >= whole, "a bit at {place} took {} bytes", whole - found);
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! How: calls are cut into parts that fit a batch; one batch is on its way at a time and takes what
 //! has gathered. A sync covers what had ended when it was submitted. What a sync covered, the next
-//! batch says to a later start; where no durable one says so within [`HORIZON_DELAY`], the map file
-//! does, however many syncs follow each other meanwhile.
+//! batch says to a later start; where no durable one says so within [`HORIZON_DELAY`], or only one so
+//! far behind that no scan looks there, the map file does, however many syncs follow each other.
 //! Invariant: a call is acknowledged after its last part is in the journal, and, where it is to be
 //! durable, after a sync that began behind that. Where the journal is full, calls wait.
 //! Cost: one copy of the bytes into the batch.
@@ -12,7 +12,9 @@ use super::{Flight, LocalPlace, OWN_TOKEN, Volume};
 use crate::action::{Action, End};
 use crate::codec::crc32c;
 use crate::journal::encode_header;
-use crate::journal::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Batch, JournalEntry, PAGE_BYTES};
+use crate::journal::{
+    BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Batch, JournalEntry, PAGE_BYTES, VOUCH_BYTES,
+};
 use crate::meta::Frame;
 use crate::segment::CHUNK_BYTES;
 use layby_types::planted::{Plant, is_planted};
@@ -23,7 +25,10 @@ use std::ops::{DerefMut, Range};
 /// How long after a sync its reach is written down, where no later batch has done so. The map file
 /// takes it then, so that no client waits for that.
 const HORIZON_DELAY: Nanos = Nanos::from_millis(500);
-/// Syncs whose reach nothing says yet.
+/// What a header says to be durable counts up to here behind it: half of what a scan looks at, since
+/// the header's own batch and a padding lie in between.
+const CLAIM_BYTES: u64 = VOUCH_BYTES / 2;
+/// Moments at which the map file is to say something.
 const HORIZONS_MAX: usize = 3;
 
 struct Call<B> {
@@ -60,8 +65,9 @@ pub(super) struct Writes<B> {
     /// A durable batch, or the map file, says that batches before this one are durable.
     claimed_next: u64,
     /// What was made durable beyond that by each sync, and when the map file is to say it, in
-    /// order. At most [`HORIZONS_MAX`]: a header made after a sync says what that covered, and only
-    /// one batch is on its way when a sync ends.
+    /// order. Mostly at most [`HORIZONS_MAX`]: a header made after a sync says what that covered, and
+    /// only one batch is on its way when a sync ends. Where headers do not count, as beside a word
+    /// that has no room, later syncs share the last moment.
     horizons: VecDeque<(u64, Nanos)>,
     /// It is being told: where it has no room, for long.
     is_recording_horizon: bool,
@@ -302,14 +308,38 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.lose_journal(end);
         }
         self.write.durable_next = self.write.durable_next.max(covers);
-        self.note_claimed(claims);
-        let (next, at) = (self.write.durable_next, self.now.saturating_add(HORIZON_DELAY));
-        if self.write.claimed_next < next {
-            // Each at its own time: a later sync says nothing of what an earlier one covered.
-            self.write.horizons.push_back((next, at));
-            assert!(self.write.horizons.len() <= HORIZONS_MAX, "headers say what was durable");
+        if self.is_out_of_sight(claims) {
+            if !self.write.is_recording_horizon {
+                self.record_horizon_now();
+            }
+        } else {
+            self.note_claimed(claims);
         }
+        self.note_horizon();
         self.end_syncs();
+    }
+
+    /// Whether a scan that meets a damaged batch among those that a header says to be durable may
+    /// end before it comes to that header.
+    fn is_out_of_sight(&self, claims: u64) -> bool {
+        let claimed = self.write.claimed_next;
+        let open = self.journal.batches.iter().find(|batch| batch.seq >= claimed);
+        let from = open.map_or(self.journal.head, |batch| batch.at);
+        claims > claimed && self.journal.head - from > CLAIM_BYTES
+    }
+
+    /// The map file is to say what is durable now, unless something else does by then.
+    fn note_horizon(&mut self) {
+        let (next, at) = (self.write.durable_next, self.now.saturating_add(HORIZON_DELAY));
+        if self.write.claimed_next >= next {
+            return;
+        }
+        // Each at its own time: a later sync says nothing of what an earlier one covered.
+        let is_full = self.write.horizons.len() == HORIZONS_MAX;
+        match self.write.horizons.back_mut().filter(|_| is_full) {
+            Some((last, _)) => *last = next,
+            None => self.write.horizons.push_back((next, at)),
+        }
     }
 
     /// Batches before this one are durable, and something that is durable says so.
