@@ -34,6 +34,7 @@ pub(crate) struct Source<R> {
     end: usize,
     consumed: u64,
     at_end: bool,
+    has_open_end: bool,
 }
 
 /// What [`Source::line`] found.
@@ -49,7 +50,13 @@ pub(crate) enum Line<'a> {
 impl<R: Read> Source<R> {
     pub(crate) fn new(input: R) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Source { input, buffer, start: 0, end: 0, consumed: 0, at_end: false }
+        let (at_end, has_open_end) = (false, false);
+        Source { input, buffer, start: 0, end: 0, consumed: 0, at_end, has_open_end }
+    }
+
+    /// Whether the last line was given and the input ended before it did.
+    pub(crate) fn has_open_end(&self) -> bool {
+        self.has_open_end
     }
 
     /// Bytes consumed so far, after decompression.
@@ -98,8 +105,10 @@ impl<R: Read> Source<R> {
     /// The length of the next line, of which no end is buffered; `None` at the end of the input.
     fn line_after_refill(&mut self) -> Result<Option<usize>, TraceError> {
         let ahead = self.ahead(LINE_BYTES_MAX + 1)?;
-        let length = memchr::memchr(b'\n', ahead).unwrap_or(ahead.len());
-        Ok((!ahead.is_empty()).then_some(length))
+        let (found, count) = (memchr::memchr(b'\n', ahead), ahead.len());
+        // Less was buffered than was asked for: the input has ended.
+        self.has_open_end |= found.is_none() && (1..=LINE_BYTES_MAX).contains(&count);
+        Ok((count > 0).then_some(found.unwrap_or(count)))
     }
 
     /// Consumes a line that is too long, to its end, and keeps its beginning.
@@ -280,6 +289,18 @@ mod tests {
             assert_eq!(found, expected);
         }
         assert!(lines(b"", 1).is_empty());
+        let longest = vec![b'x'; LINE_BYTES_MAX];
+        for (text, is_open) in [
+            (&text[..], true),
+            (b"one\n", false),
+            (b"", false),
+            (b"a\nb\r\n", false),
+            (&longest, true),
+        ] {
+            let mut source = Source::new(Drip(text, 1));
+            while !matches!(source.line().expect("memory can be read"), Line::End) {}
+            assert_eq!(source.has_open_end(), is_open, "{} bytes", text.len());
+        }
     }
 
     /// Goal: a line of any length costs no memory, and its neighbours are found. Method: lines at

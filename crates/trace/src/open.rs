@@ -60,6 +60,9 @@ impl Reader for Trace {
     fn volumes(&self) -> &[String] {
         self.reader.volumes()
     }
+    fn has_open_end(&self) -> bool {
+        self.reader.has_open_end()
+    }
 }
 
 /// Opens the trace at `path`. Without a `format` it is told by name and contents.

@@ -60,6 +60,10 @@ pub trait Reader {
     /// Names of the volumes seen so far, by number. Empty where the format names none: then all
     /// records are of volume 0, or bear their numbers as they are.
     fn volumes(&self) -> &[String];
+    /// Whether the last line was read and has no end: a number there may be cut short.
+    fn has_open_end(&self) -> bool {
+        false
+    }
 }
 
 /// A request from a trace may be read under these conditions.

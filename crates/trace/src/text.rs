@@ -105,6 +105,9 @@ impl<R: Read, L: Lines> Reader for Text<R, L> {
     fn volumes(&self) -> &[String] {
         self.lines.volumes()
     }
+    fn has_open_end(&self) -> bool {
+        self.source.has_open_end()
+    }
 }
 
 /// Lines that count themselves and never grow beyond bounds. A byte order mark before the first is

@@ -125,6 +125,33 @@ fn services_without_reads_have_no_hit_ratio() {
     assert!(!text.contains("0.0000") && text.contains(" - |"), "{text}");
 }
 
+/// Goal: a trace that ends within a line is read as ever, with a note, since its last number may be
+/// cut short; one that ends with its line has none. Method: every command that reads traces.
+#[test]
+fn a_line_without_end_is_noted() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("read", 0, 0), ("read", 0, 1)]);
+    let out = work.path().join("o.csv").display().to_string();
+    let commands: [&[&str]; 5] = [
+        &["replay", &path, "-s", "2blocks"],
+        &["replay", &path, "--levels", "1blocks,1blocks,1blocks"],
+        &["mrc", &path],
+        &["trace", "info", &path],
+        &["trace", "convert", &path, &out, "--overwrite"],
+    ];
+    let text = fs::read_to_string(&path).expect("it is there");
+    for (text, is_noted) in [(&*text, false), (&text[..text.len() - 2], true)] {
+        fs::write(&path, text).expect("the folder takes files");
+        for words in commands {
+            let ended = Command::new(binary()).args(words).output().expect("the program starts");
+            let noted = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.success(), "{words:?}: {noted}");
+            let notes = noted.matches("the last line of the trace has no end").count();
+            assert_eq!(notes, usize::from(is_noted), "{words:?}: {noted}");
+        }
+    }
+}
+
 /// Goal: services are called by the trace's own numbers, whichever volume comes first, and a number
 /// that no volume has is refused. Method: volume 7 before volume 3; another trace, two-volumed and
 /// recorded, whose volumes are 1 and 2.

@@ -9,7 +9,7 @@ mod spread;
 
 use crate::output::{Failure, Output};
 use crate::replay::{named_twice, nothing_to_count, now, twice, unmeasured};
-use crate::trace::{BlockArguments, SourceArguments, rate_of_blocks, source, unread};
+use crate::trace::{BlockArguments, SourceArguments, note_open_end, rate_of_blocks, source, unread};
 use answer::MrcAnswer;
 use clap::{Args, ValueEnum};
 use layby_daemon::error::{Report, ReportKind};
@@ -166,6 +166,7 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
         bar.set_position(trace.position());
     }
     bar.finish_and_clear();
+    note_open_end(&trace);
     let took = start.elapsed();
     let answer = MrcAnswer::new(arguments, &trace, &references, &volumes.measured(), took)
         .ok_or_else(|| {

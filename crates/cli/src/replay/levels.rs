@@ -8,7 +8,7 @@ use super::size::CacheSize;
 use super::{ReplayArguments, footprint, nothing_to_replay, now, pass};
 use crate::devices::{Devices, MAIN};
 use crate::output::{Failure, Output, table};
-use crate::trace::source;
+use crate::trace::{note_open_end, source};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::{BlockSize, Nanos};
 use layby_sim::device::Model;
@@ -196,6 +196,7 @@ pub(super) fn run(
     if let Some(number) = replay.critical_absent() {
         return Err(absent(arguments, number, &replay).into());
     }
+    note_open_end(&trace);
     let seconds = start.elapsed().as_secs_f64();
     let block = Block { unit: trace.unit(), bytes: block_size.bytes() };
     let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, block, (requests, seconds));

@@ -10,7 +10,7 @@ mod levels;
 mod size;
 
 use crate::output::{Failure, Output};
-use crate::trace::{BlockArguments, SourceArguments, source, unread};
+use crate::trace::{BlockArguments, SourceArguments, note_open_end, source, unread};
 use answer::{Outcome, ReplayAnswer};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -181,6 +181,7 @@ pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<()
         }
         future.as_mut().map_or(Ok(()), |future| future.add(batch))
     })?;
+    note_open_end(&trace);
     let known = future.map(Future::known);
     let outcomes = levels.into_iter().map(|level| level.outcome(known.as_ref())).collect();
     let answer = ReplayAnswer::new(arguments, &trace, &references, footprint, outcomes)

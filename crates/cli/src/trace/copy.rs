@@ -2,7 +2,10 @@
 //!
 //! How: one loop reads a batch, lets a selection make the next one of it, and writes that.
 
-use super::{CopyArguments, check_absent, create_target, source, target_format, unread, unwritten};
+use super::{
+    CopyArguments, check_absent, create_target, note_open_end, source, target_format, unread,
+    unwritten,
+};
 use crate::output::{Failure, Output};
 use layby_daemon::config::Time;
 use layby_daemon::error::{Report, ReportKind};
@@ -96,6 +99,7 @@ fn copy(
     }
     let written = writer.finish().map_err(failed)?;
     bar.finish_and_clear();
+    note_open_end(&trace);
     output.line(&format!(
         "`{}`: {} requests in {format}, from {}",
         target.out.display(),

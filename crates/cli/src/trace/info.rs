@@ -1,6 +1,6 @@
 //! `layby trace info`: what a trace holds.
 
-use super::{InfoArguments, source, unread};
+use super::{InfoArguments, note_open_end, source, unread};
 use crate::output::{Failure, Output, bytes, percent, table};
 use layby_trace::{Counts, Reader, Summary, Trace, Unit};
 use serde::Serialize;
@@ -75,6 +75,7 @@ pub(super) fn run(arguments: &InfoArguments, output: &mut Output) -> Result<(), 
         bar.set_position(trace.position());
     }
     bar.finish_and_clear();
+    note_open_end(&trace);
     let answer = answer(&trace, &summary, arguments.block.block_size.bytes());
     if arguments.json { output.json(&answer) } else { show(&answer, output) }
 }

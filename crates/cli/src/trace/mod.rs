@@ -9,7 +9,7 @@ mod copy;
 mod generate;
 mod info;
 
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, note};
 use crate::{input, new_file};
 use clap::{Args, Subcommand, ValueEnum};
 use generate::GenerateArguments;
@@ -18,7 +18,7 @@ use layby_daemon::config::{Size, Time};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::BlockSize;
 use layby_trace::{
-    BlockEvent, Format, NewTrace, ReadOptions, Trace, TraceError, Unit, create, open,
+    BlockEvent, Format, NewTrace, ReadOptions, Reader, Trace, TraceError, Unit, create, open,
 };
 use std::fs::File;
 use std::path::PathBuf;
@@ -226,6 +226,16 @@ pub(crate) fn source(
         open(&source.place(), source.format, options).map_err(|cause| unread(source, &cause))?;
     let bar = progress_bar(trace.file_bytes(), output);
     Ok((trace, bar))
+}
+
+/// Says that the last line of a trace may be cut short: nothing else tells that from a whole one.
+pub(crate) fn note_open_end(trace: &Trace) {
+    if trace.has_open_end() {
+        note(
+            "note: the last line of the trace has no end: if the file was cut, its last number may \
+             be too small",
+        );
+    }
 }
 
 /// A bar where a person looks at standard error, nothing in a pipe.
