@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let setup = {
                 let devices = PadsaDevices::default();
                 let admission = AdmissionKind::All;
-                PadsaSetup { slots, admission, devices, services, critical, seed: 1 }
+                let block_size = BlockSize::DEFAULT;
+                PadsaSetup { slots, admission, devices, block_size, services, critical, seed: 1 }
             };
             let (mut replay, mut done) = (PadsaReplay::new(setup)?, Ok(()));
             let count = pass(path, &mut |batch| done = done.and_then(|()| replay.on_batch(batch)))?;

@@ -125,6 +125,39 @@ fn services_without_reads_have_no_hit_ratio() {
     assert!(!text.contains("0.0000") && text.contains(" - |"), "{text}");
 }
 
+/// Goal: what comes faster than the home takes it fills NVM and goes on to the SSD, as on a node,
+/// and the answer says by what pace. Method: a burst of writes into a small NVM, one per nanosecond;
+/// the same at leisure.
+#[test]
+fn what_outruns_the_home_goes_on_to_the_ssd() {
+    let work = TempDir::new().expect("a temporary folder");
+    let writes: Vec<_> = (0..300).map(|at| ("write", 4, 2 * at)).collect();
+    let path = trace(&work, &writes);
+    let levels = ["--levels", "10blocks,50blocks,2000blocks", "--critical", "4"];
+    let words = [&["replay", &path, "--admission", "second-miss"][..], &levels].concat();
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let ssd = found["levels"][2]["block_writes"].as_u64().expect("a count");
+    assert!((249..=250).contains(&ssd), "{found}");
+    let expected = serde_json::json!({
+        "inflight_max": 4,
+        "run_blocks_max": 256,
+        "home_channels": 1,
+        "idle_timeout_seconds": 5.0,
+        "elapsed_seconds": 2.99e-7,
+    });
+    assert_eq!(found["destaging"], expected);
+    let text = must(&binary().to_string_lossy(), &words);
+    let pace =
+        "destaging: at most 4 writes of up to 256 blocks in flight, 1 served at once in 2000 us";
+    assert!(text.contains(pace), "{text}");
+    let slow =
+        fs::read_to_string(&path).expect("it is there").replace(",4,write", "000000000,4,write");
+    fs::write(&path, slow).expect("the folder takes files");
+    let found = answer(&[&words[..], &["--json"]].concat());
+    assert_eq!(found["levels"][2]["block_writes"], 0, "{found}");
+    assert_eq!(found["destaging"]["elapsed_seconds"], 299.0, "{found}");
+}
+
 /// Goal: a trace that ends within a line is read as ever, with a note, since its last number may be
 /// cut short; one that ends with its line has none. Method: every command that reads traces.
 #[test]

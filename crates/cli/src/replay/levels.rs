@@ -13,8 +13,8 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::{BlockSize, Nanos};
 use layby_sim::device::Model;
 use layby_sim::levels::{
-    self, BlocksMoved, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup,
-    ServiceReport, VolumeReport,
+    self, BlocksMoved, DestagePace, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay,
+    PadsaSetup, ServiceReport, VolumeReport,
 };
 use layby_sim::single::References;
 use layby_trace::{Reader, Unit};
@@ -106,6 +106,7 @@ struct LevelsAnswer {
     seed: u64,
     levels: Vec<LevelAnswer>,
     home: DeviceAnswer,
+    destaging: DestagingAnswer,
     /// Both classes, then every service.
     services: Vec<ServiceAnswer>,
     /// Null for objects, as `bytes_written` of levels: a block is an object of any size.
@@ -146,6 +147,41 @@ impl DeviceAnswer {
     }
 }
 
+/// How fast dirty blocks went home.
+#[derive(Debug, Serialize)]
+struct DestagingAnswer {
+    /// Writes in flight at most.
+    inflight_max: u16,
+    /// Of so many blocks at most.
+    run_blocks_max: u32,
+    /// Of these the home serves so many at once.
+    home_channels: u16,
+    idle_timeout_seconds: f64,
+    /// From the first request to the last by the replay's clock, waiting for room included.
+    elapsed_seconds: f64,
+}
+
+impl DestagingAnswer {
+    fn new(pace: DestagePace) -> Self {
+        DestagingAnswer {
+            inflight_max: pace.inflight_max,
+            run_blocks_max: pace.run_blocks,
+            home_channels: pace.channels,
+            idle_timeout_seconds: pace.calm.0 as f64 / 1e9,
+            elapsed_seconds: 0.0,
+        }
+    }
+
+    fn note(&self, home: &DeviceAnswer) -> String {
+        let DestagingAnswer { inflight_max, run_blocks_max, home_channels, .. } = self;
+        format!(
+            "destaging: at most {inflight_max} writes of up to {run_blocks_max} blocks in flight, \
+             {home_channels} served at once in {} us; {:.3} s passed",
+            home.write_us, self.elapsed_seconds
+        )
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct ServiceAnswer {
     name: String,
@@ -180,9 +216,17 @@ pub(super) fn run(
     let (services, seed, admission) = (arguments.services, arguments.seed, arguments.admission);
     let critical = arguments.critical.clone();
     let critical = critical.unwrap_or_else(|| (0..services.unwrap_or(0) / 2).collect());
-    let setup = PadsaSetup { slots, admission, devices: devices.clone(), services, critical, seed };
+    let setup = PadsaSetup {
+        slots,
+        admission,
+        devices: devices.clone(),
+        block_size,
+        services,
+        critical,
+        seed,
+    };
     let mut replay = PadsaReplay::new(setup).map_err(|cause| refused(arguments, cause))?;
-    let mut references = References::new(trace.unit(), block_size);
+    let mut references = References::new(trace.unit(), block_size).with_times();
     let (mut requests, mut done) = (0, Ok(()));
     pass(arguments, (&mut trace, &bar), &mut references, |batch| {
         requests += batch.len() as u64;
@@ -197,11 +241,14 @@ pub(super) fn run(
         return Err(absent(arguments, number, &replay).into());
     }
     note_open_end(&trace);
+    let elapsed = replay.elapsed();
+    replay.end();
     let seconds = start.elapsed().as_secs_f64();
     let block = Block { unit: trace.unit(), bytes: block_size.bytes() };
     let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, block, (requests, seconds));
     (answer.passed_over, answer.skipped) = (references.passed_over(), trace.skipped().total());
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
+    answer.destaging.elapsed_seconds = elapsed.0 as f64 / 1e9;
     if arguments.json { output.json(&answer) } else { answer.show(output) }
 }
 
@@ -276,6 +323,7 @@ impl LevelsAnswer {
                 block.bytes_of(moved.levels_written[level])
             }),
             home: DeviceAnswer::new(&devices.home),
+            destaging: DestagingAnswer::new(replay.pace()),
             services: whole.chain(services).collect(),
             home_bytes_read: block.bytes_of(moved.backing_read),
             home_bytes_written: block.bytes_of(moved.backing_written),
@@ -365,6 +413,7 @@ impl LevelsAnswer {
         if self.skipped > 0 {
             notes.push(format!("{} records were wrong and left out", self.skipped));
         }
+        notes.push(self.destaging.note(&self.home));
         let (seconds, speed) = (self.seconds, self.requests_per_second / 1e6);
         notes.push(format!("{seconds:.2} s in all, reading included: {speed:.1} M requests/s"));
         notes
@@ -428,10 +477,10 @@ mod tests {
         let footprint = is_known.then_some(FOOTPRINT);
         let slots = sizes.slots(Unit::Bytes, block_size, footprint).expect("none is empty");
         let admission = AdmissionKind::All;
-        // No critical volume: the SSD alone holds what is written.
+        // No critical volume: the SSD holds what is written.
         let (services, critical, seed) = (None, Vec::new(), 1);
         let devices = PadsaDevices::default();
-        let setup = PadsaSetup { slots, admission, devices, services, critical, seed };
+        let setup = PadsaSetup { slots, admission, devices, block_size, services, critical, seed };
         let mut replay = PadsaReplay::new(setup).expect("the levels agree");
         let mut references = References::new(Unit::Bytes, block_size);
         let length = u64::from(block_size.bytes());
@@ -442,6 +491,7 @@ mod tests {
             let cut = references.cut(&[record], |batch| replay.on_batch(batch).expect("it fits"));
             cut.expect("there is one volume");
         }
+        replay.end();
         let report = replay.report();
         let destaged = report.levels.iter().map(|level| level.destaged).collect();
         (BlocksMoved::of(&report), destaged)

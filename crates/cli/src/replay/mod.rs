@@ -52,7 +52,8 @@ each volume's blocks on their own. Room is taken from the volume whose oldest bl
 ago, as one LRU over all would, as docs/replay.md says. A class of services uses all three levels
 and one the SSD alone. Each volume is a service, called by its number in the trace (see `layby trace
 info`). Nothing is read ahead, as a node does by default for reads in order.
-Latencies are the means that PADSA's Table I gives; dirty blocks go home by watermark and eviction.
+Latencies are the means that PADSA's Table I gives. Dirty blocks go home by watermark and in calm,
+as fast as the home takes them by the trace's times; what comes faster fills NVM, then the SSD.
 --devices takes descriptions of real devices (see `layby probe`): one called dram, nvm, ssd, hdd or
 main takes the place of that one, and any can be chosen by name, as in 16%@nvme0 and with --home.
 

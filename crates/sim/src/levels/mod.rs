@@ -2,6 +2,7 @@
 //!
 //! How: a request goes into the cache; its actions are performed strictly in order, as the engine
 //! does. *Counting* ends every action at once and adds costs up from the counters, as papers do;
+//! *destaging* counts, too, but what is written home takes its time, so that dirty blocks pile up;
 //! *queueing* gives each access a channel of its device and ends it when that is done, so that
 //! background work competes with the foreground.
 //! Invariant: the same calls and seed give the same decisions, byte for byte.
@@ -14,8 +15,8 @@ mod report;
 
 pub use layby_cache::DecisionLog;
 pub use replay::{
-    BlocksMoved, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX,
-    ServiceReport,
+    BlocksMoved, DestagePace, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup,
+    SERVICES_MAX, ServiceReport,
 };
 pub use report::{LevelReport, Report, VolumeReport};
 
@@ -37,6 +38,8 @@ use report::Meter;
 pub enum Mode {
     /// Every action ends at once; costs are added up from the counters.
     Counting,
+    /// As [`Mode::Counting`], but a write home takes its time on a channel of the home.
+    Destaging,
     /// Every access takes its time on a channel of its device.
     Queueing,
 }
@@ -185,12 +188,14 @@ impl Machine {
     }
 
     /// A call that arrives at `at`; time never goes back. In counting mode it has ended, with all
-    /// that it set off, when this returns.
+    /// that it set off, when this returns; in destaging mode it has ended, too, and time has gone
+    /// on where it had to wait for room.
     pub fn submit(&mut self, at: Nanos, volume: VolumeId, call: &Call) -> RequestId {
         self.advance_to(at);
         let request = RequestId(self.request_next);
         self.request_next += 1;
-        if self.mode == Mode::Counting && self.log.is_none() && self.read_at_once(volume, call) {
+        let counts = self.mode != Mode::Queueing;
+        if counts && self.log.is_none() && self.read_at_once(volume, call) {
             return request;
         }
         self.meter.start(request, volume, call, self.now);
@@ -198,10 +203,27 @@ impl Machine {
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_request(&mut moment, request, volume, call, &mut actions);
         self.run(actions);
-        if self.mode == Mode::Counting {
-            self.settle();
+        if counts {
+            self.end_request(request);
         }
         request
+    }
+
+    /// Ends what is in flight and takes no time, and lets time pass until the request has ended.
+    fn end_request(&mut self, request: RequestId) {
+        self.end_now();
+        while self.meter.is_in_flight(request) {
+            self.timer.note(&self.cache, self.now);
+            let next = self.pending.next_end().min(self.timer.at());
+            if next == Nanos::NEVER {
+                return;
+            }
+            self.advance_to(next);
+        }
+    }
+
+    fn end_now(&mut self) {
+        while self.end_next(self.now) {}
     }
 
     /// Counts a read of one block where that needs no action to be performed.
@@ -225,7 +247,7 @@ impl Machine {
             }
         }
         self.run(actions);
-        self.settle();
+        self.end_now();
         read.is_some()
     }
 
@@ -264,8 +286,13 @@ impl Machine {
     /// What came of it so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        let models: Vec<&Model> = self.devices.iter().map(Device::model).collect();
-        self.meter.report(&self.cache, &models, &self.devices, &self.home, (self.mode, self.now))
+        self.meter.report(&self.cache, &self.devices, &self.home, (self.mode, self.now))
+    }
+
+    /// What a volume's reads and writes of blocks have cost so far, when counting.
+    #[must_use]
+    pub fn cost(&self, volume: VolumeId) -> Nanos {
+        self.meter.cost(&self.cache, volume, &self.devices, &self.home)
     }
 
     fn tick(&mut self) {
@@ -399,7 +426,12 @@ impl Machine {
 
     fn access(&mut self, op: OpId, place: Place, access: Access) {
         let rank = self.rank;
-        if self.mode == Mode::Counting {
+        let takes_time = match self.mode {
+            Mode::Counting => false,
+            Mode::Destaging => place == Place::Home && access.direction == Direction::Write,
+            Mode::Queueing => true,
+        };
+        if !takes_time {
             self.device(place).note(access);
             return self.pending.push(self.now, op, None);
         }

@@ -4,9 +4,14 @@
 //! all volumes are dealt out to a number of services by a hash. Critical services use all three
 //! levels, the others the SSD alone; a request is one block, and the machine counts. What a service
 //! has of each volume of the trace is a volume of the machine, so that blocks are told apart.
-//! Invariant: the same references and setup give the same decisions and counts.
+//! A request comes when the trace says, or, where all have one time, once the one before it is over
+//! by its costs. What goes home takes the home's time, with a node's defaults for
+//! watermarks, calm and writes in flight: where writes come faster, dirty blocks fill NVM, then SSD.
+//! A request that finds no room waits, and with it all that follow.
+//! Invariant: the same references and setup give the same decisions and counts. Until something is
+//! written nothing is dirty, so that time stands still: it would decide nothing.
 //! Cost: a hundred nanoseconds per reference or two, and some 25 bytes per slot.
-//! Not for: time. Batches have none, so dirty blocks go home by watermark and eviction only.
+//! Not for: latency. Nothing but room is waited for, and reads leave the home to what is written.
 //! Source: PADSA, section IV (levels and classes), Table I (costs unless told otherwise).
 
 use super::{Machine, Mode, Report, Setup, VolumeReport, call};
@@ -59,8 +64,10 @@ pub struct PadsaSetup {
     pub slots: [u32; PADSA_LEVELS],
     /// Which missed blocks come into a level.
     pub admission: AdmissionKind,
-    /// What accesses cost; it decides nothing.
+    /// What accesses cost. Of these the writes of the home decide, by how long they take.
     pub devices: PadsaDevices,
+    /// A block of the trace, for what one write home takes of them.
+    pub block_size: BlockSize,
     /// Deal the blocks out to so many services; `None`: each volume of the trace is one.
     pub services: Option<u32>,
     /// Services that are critical: numbers of the trace's volumes, or from zero below `services`.
@@ -156,10 +163,48 @@ impl BlocksMoved {
     }
 }
 
+/// How fast dirty blocks go home: a node's defaults, and the home's own speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DestagePace {
+    /// Writes in flight at most.
+    pub inflight_max: u16,
+    /// Neighbouring blocks of one write at most.
+    pub run_blocks: u32,
+    /// Writes that the home serves at once.
+    pub channels: u16,
+    /// What a write of one block takes.
+    pub write: Nanos,
+    /// Everything goes home once nothing became dirty for so long.
+    pub calm: Nanos,
+}
+
+/// When the next request comes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    /// The trace's time of the first request and of the one that came last.
+    stamps: Option<(Nanos, Nanos)>,
+    /// The trace has shown more than one time.
+    moves: bool,
+    /// The request before is over, by what it cost.
+    free_at: Nanos,
+    /// Something was written: from now on time counts.
+    runs: bool,
+}
+
+impl Clock {
+    fn on_request(&mut self, stamp: Nanos) -> Nanos {
+        let (first, _) = self.stamps.unwrap_or((stamp, stamp));
+        self.stamps = Some((first, stamp));
+        self.moves |= stamp != first;
+        if self.moves { stamp } else { stamp.max(self.free_at) }
+    }
+}
+
 /// See the file's header.
 pub struct PadsaReplay {
     machine: Machine,
     setup: PadsaSetup,
+    clock: Clock,
     /// The service of each volume of the machine.
     parts: Vec<u32>,
 }
@@ -177,14 +222,15 @@ impl PadsaReplay {
             return Err(PadsaError::Critical { number, services: count });
         }
         let machine = Machine::new(Setup {
-            cache: spec(setup.slots, setup.admission),
+            cache: spec(&setup),
             devices: setup.devices.levels.to_vec(),
-            home: setup.devices.home.clone(),
-            mode: Mode::Counting,
+            home: home(&setup),
+            mode: Mode::Destaging,
             seed: setup.seed,
         });
         let machine = machine.map_err(PadsaError::Levels)?;
-        let mut replay = PadsaReplay { machine, setup, parts: Vec::new() };
+        let (clock, parts) = (Clock::default(), Vec::new());
+        let mut replay = PadsaReplay { machine, setup, clock, parts };
         if let Some(last) = services.and_then(|count| count.checked_sub(1)) {
             replay.add_parts(last as usize, &[])?;
         }
@@ -198,6 +244,7 @@ impl PadsaReplay {
     pub fn on_batch(&mut self, batch: &Batch) -> Result<(), PadsaError> {
         let tagged = batch.keys().iter().zip(batch.tags());
         let mut references = tagged.zip(batch.accesses());
+        let mut stamps = batch.times().iter().copied();
         loop {
             let mut ahead = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
             let mut accesses = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
@@ -209,15 +256,64 @@ impl PadsaReplay {
                 return Ok(());
             }
             self.machine.cache().look_ahead(&ahead);
-            for ((part, block), access) in ahead.into_iter().zip(accesses) {
-                let operation = match access {
-                    Access::Read => Operation::Read,
-                    Access::Write => Operation::Write,
-                };
-                let call = call(operation, block.0 * BLOCK_BYTES, BLOCK_BYTES);
-                self.machine.submit(Nanos::ZERO, part, &call);
+            for (place, access) in ahead.into_iter().zip(accesses) {
+                self.on_reference(stamps.next().unwrap_or_default(), place, access);
             }
         }
+    }
+
+    #[inline]
+    fn on_reference(
+        &mut self,
+        stamp: Nanos,
+        (part, block): (VolumeId, BlockIndex),
+        access: Access,
+    ) {
+        let at = self.clock.on_request(stamp);
+        let operation = match access {
+            Access::Read => Operation::Read,
+            Access::Write => Operation::Write,
+        };
+        let call = call(operation, block.0 * BLOCK_BYTES, BLOCK_BYTES);
+        self.clock.runs |= access == Access::Write;
+        if !self.clock.runs {
+            self.machine.submit(Nanos::ZERO, part, &call);
+            return;
+        }
+        if self.clock.moves {
+            self.machine.submit(at, part, &call);
+            return;
+        }
+        let before = self.machine.cost(part);
+        self.machine.submit(at, part, &call);
+        let cost = self.machine.cost(part).since(before);
+        self.clock.free_at = self.machine.now().saturating_add(cost);
+    }
+
+    /// The trace has ended: what is on its way home arrives, and what the watermarks ask for
+    /// follows it.
+    pub fn end(&mut self) {
+        self.machine.settle();
+    }
+
+    /// How fast dirty blocks go home.
+    #[must_use]
+    pub fn pace(&self) -> DestagePace {
+        let (limits, home) = (writeback(self.setup.block_size), &self.setup.devices.home);
+        DestagePace {
+            inflight_max: limits.inflight_max,
+            run_blocks: limits.merge_bytes / BLOCK_SIZE.bytes(),
+            channels: home.channels.max(1),
+            write: home.write,
+            calm: limits.idle_timeout,
+        }
+    }
+
+    /// Time from the first request to the last, waiting for room included.
+    #[must_use]
+    pub fn elapsed(&self) -> Nanos {
+        let (first, last) = self.clock.stamps.unwrap_or_default();
+        self.machine.now().max(last).since(first)
     }
 
     /// The machine's volume and the block of a reference.
@@ -313,8 +409,26 @@ impl PadsaReplay {
     }
 }
 
-/// PADSA's node: a critical class that uses every level, and one that uses the SSD.
-fn spec(slots: [u32; PADSA_LEVELS], admission: AdmissionKind) -> CacheSpec {
+/// A node's default limits. One write takes so many bytes of the trace's blocks, each of which is
+/// a block of the machine.
+fn writeback(block_size: BlockSize) -> WritebackLimits {
+    let limits = WritebackLimits::DEFAULT;
+    let blocks = (limits.merge_bytes / block_size.bytes()).max(1);
+    WritebackLimits { merge_bytes: blocks * BLOCK_SIZE.bytes(), ..limits }
+}
+
+/// The home, as fast for the machine's blocks as it is for the trace's.
+fn home(setup: &PadsaSetup) -> Model {
+    let home = setup.devices.home.clone();
+    let share = u64::from(setup.block_size.bytes()) / BLOCK_BYTES;
+    let given = home.channel_bytes_per_second;
+    // Zero says that there is no bound.
+    let channel_bytes_per_second = if given == 0 { 0 } else { (given / share).max(1) };
+    Model { channel_bytes_per_second, ..home }
+}
+
+/// A node as it is by default, with PADSA's classes: critical uses every level, normal the SSD.
+fn spec(setup: &PadsaSetup) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
     let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
     let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
@@ -326,14 +440,17 @@ fn spec(slots: [u32; PADSA_LEVELS], admission: AdmissionKind) -> CacheSpec {
         borrow: false,
         keep_reads: false,
         latency_objective: None,
-        admission,
+        admission: setup.admission,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {
         block_size: BLOCK_SIZE,
-        levels: kinds.into_iter().zip(slots).map(level).collect(),
+        levels: kinds.into_iter().zip(setup.slots).map(level).collect(),
         classes: vec![class("critical", 0, 0b111, true), class("normal", 1, 0b100, false)],
-        writeback: WritebackLimits::DEFAULT,
+        writeback: writeback(setup.block_size),
         read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,6 @@ use super::Mode;
 use super::queue::Device;
 use hdrhistogram::Histogram;
 use layby_cache::{Cache, LEVELS_MAX, VolumeCounters};
-use layby_device::Model;
 use layby_types::{BlockSize, Call, LevelIndex, Nanos, Operation, RequestId, VolumeId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -190,6 +189,12 @@ impl Meter {
         }
     }
 
+    /// Whether the request has begun and not ended.
+    pub(super) fn is_in_flight(&self, id: RequestId) -> bool {
+        let is_newest = self.newest.as_ref().is_some_and(|(newest, _)| *newest == id);
+        is_newest || self.older.contains_key(&id)
+    }
+
     /// A block came from memory within the request's own time.
     pub(super) fn add_copy(&mut self, id: RequestId, cost: Nanos) {
         let started = match &mut self.newest {
@@ -207,7 +212,7 @@ impl Meter {
             None => self.older.remove(&id).expect("a request ends once"),
         };
         // Costs of reads are counted by level, not by request.
-        if self.mode == Mode::Counting && is_ok && started.operation == Operation::Read {
+        if self.mode != Mode::Queueing && is_ok && started.operation == Operation::Read {
             return;
         }
         let Some(latency) = self.latency.get_mut(&started.volume) else { return };
@@ -220,10 +225,25 @@ impl Meter {
         }
     }
 
+    /// See [`super::Machine::cost`].
+    pub(super) fn cost(
+        &self,
+        cache: &Cache,
+        id: VolumeId,
+        devices: &[Device],
+        home: &Device,
+    ) -> Nanos {
+        let counters = cache.volume_counters(id).zip(levels_of(cache, id));
+        let Some(((counters, mask), latency)) = counters.zip(self.latency.get(&id)) else {
+            return Nanos::ZERO;
+        };
+        let seen = counted(counters, latency, mask, devices, home);
+        Nanos((seen.read_ns + seen.write_ns) as u64)
+    }
+
     pub(super) fn report(
         &self,
         cache: &Cache,
-        models: &[&Model],
         devices: &[Device],
         home: &Device,
         (mode, now): (Mode, Nanos),
@@ -238,7 +258,7 @@ impl Meter {
             let Some((counters, mask)) = live.or_else(|| self.retired.get(id).cloned()) else {
                 continue;
             };
-            let mut volume = counted(&counters, latency, mask, models, home.model());
+            let mut volume = counted(&counters, latency, mask, devices, home);
             if mode == Mode::Queueing {
                 measured(&mut volume, latency);
             }
@@ -255,7 +275,7 @@ impl Meter {
                 destaged: counters.destaged,
                 bytes_written: device.bytes_written,
                 utilisation: match mode {
-                    Mode::Counting => 0.0,
+                    Mode::Counting | Mode::Destaging => 0.0,
                     Mode::Queueing => device.busy.0 as f64 / room.max(1.0),
                 },
             });
@@ -275,9 +295,10 @@ fn counted(
     counters: &VolumeCounters,
     latency: &Latency,
     mask: u8,
-    models: &[&Model],
-    home: &Model,
+    devices: &[Device],
+    home: &Device,
 ) -> VolumeReport {
+    let home = home.model();
     let mut report = VolumeReport {
         hits: counters.hits,
         misses: counters.misses,
@@ -287,7 +308,7 @@ fn counted(
     };
     report.writes_home = latency.blocks_written.saturating_sub(counters.writes.iter().sum());
     let mut reached = 0.0;
-    for (level, model) in models.iter().enumerate() {
+    for (level, model) in devices.iter().map(Device::model).enumerate() {
         if mask & (1 << level) != 0 || counters.hits[level] > 0 {
             reached += model.read.0 as f64;
         }

@@ -205,7 +205,10 @@ fn crowded(seed: u64, mode: Mode) -> Machine {
 
 /// The digest of all that the cache decides under a random load.
 fn digest(seed: u64, mode: Mode) -> u64 {
-    let mut machine = crowded(seed, mode);
+    digest_of(crowded(seed, mode), seed)
+}
+
+fn digest_of(mut machine: Machine, seed: u64) -> u64 {
     let digest = Rc::new(RefCell::new(0xcbf2_9ce4_8422_2325));
     machine.log_decisions(Box::new(Digest(Rc::clone(&digest))));
     let mut rng = Rng::new(seed);
@@ -294,6 +297,17 @@ fn decisions_are_those_written_down() {
     for (mode, expected) in [(Mode::Counting, counting), (Mode::Queueing, queueing)] {
         let found: Vec<u64> = (0..4).map(|seed| digest(seed, mode)).collect();
         assert_eq!(found, expected, "{mode:?}: {found:#x?}");
+    }
+}
+
+/// Goal: a home that takes no time is one of counting, decision by decision. Method: digests of
+/// random loads in both modes.
+#[test]
+fn a_home_without_latency_counts() {
+    for seed in 0..8 {
+        let mut machine = crowded(seed, Mode::Destaging);
+        machine.home = Device::new(Model { write: Nanos::ZERO, ..Model::main_storage() });
+        assert_eq!(digest_of(machine, seed), digest(seed, Mode::Counting), "SEED={seed}");
     }
 }
 
@@ -401,9 +415,17 @@ fn one_level_keeps_what_a_node_keeps() {
         };
         let records: Vec<Record> = (0..20_000).map(&mut record).collect();
         let devices = PadsaDevices::default();
-        let slots_of = [4, 4, slots];
         let (services, critical) = (None, Vec::new());
-        let setup = PadsaSetup { slots: slots_of, admission, devices, services, critical, seed };
+        let (slots_of, block_size) = ([4, 4, slots], BlockSize::MIN);
+        let setup = PadsaSetup {
+            slots: slots_of,
+            admission,
+            devices,
+            block_size,
+            services,
+            critical,
+            seed,
+        };
         let mut node = PadsaReplay::new(setup).expect("the levels are sound");
         let mut level = build(EvictionKind::Lru, admission, slots, seed);
         let mut references = References::new(Unit::Bytes, BlockSize::MIN);
