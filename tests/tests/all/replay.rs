@@ -126,8 +126,8 @@ fn services_without_reads_have_no_hit_ratio() {
 }
 
 /// Goal: what comes faster than the home takes it fills NVM and goes on to the SSD, as on a node,
-/// and the answer says by what pace. Method: a burst of writes into a small NVM, one per nanosecond;
-/// the same at leisure.
+/// and the answer says by what pace, and what was asked for. Method: a burst of writes into a small
+/// NVM, one per nanosecond; the same at leisure.
 #[test]
 fn what_outruns_the_home_goes_on_to_the_ssd() {
     let work = TempDir::new().expect("a temporary folder");
@@ -146,6 +146,9 @@ fn what_outruns_the_home_goes_on_to_the_ssd() {
         "elapsed_seconds": 2.99e-7,
     });
     assert_eq!(found["destaging"], expected);
+    let asked = ["format", "admission", "critical", "services_dealt"].map(|key| &found[key]);
+    let words_of = serde_json::json!(["csv", "second-miss", [4], null]);
+    assert_eq!(serde_json::json!(asked), words_of);
     let text = must(&binary().to_string_lossy(), &words);
     let pace =
         "destaging: at most 4 writes of up to 256 blocks in flight, 1 served at once in 2000 us";

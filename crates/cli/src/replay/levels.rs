@@ -93,6 +93,7 @@ impl LevelSizes {
 /// The answer for scripts.
 #[derive(Debug, Serialize)]
 struct LevelsAnswer {
+    format: &'static str,
     /// `bytes` or `objects`: what offsets are.
     unit: &'static str,
     block_bytes: u32,
@@ -103,7 +104,12 @@ struct LevelsAnswer {
     skipped: u64,
     /// Distinct blocks; null unless a size asked for them.
     footprint_blocks: Option<u32>,
+    admission: &'static str,
     seed: u64,
+    /// As many services as `--services` dealt the blocks out to; null: each volume is one.
+    services_dealt: Option<u32>,
+    /// Numbers of the critical services.
+    critical: Vec<u32>,
     levels: Vec<LevelAnswer>,
     home: DeviceAnswer,
     destaging: DestagingAnswer,
@@ -222,7 +228,7 @@ pub(super) fn run(
         devices: devices.clone(),
         block_size,
         services,
-        critical,
+        critical: critical.clone(),
         seed,
     };
     let mut replay = PadsaReplay::new(setup).map_err(|cause| refused(arguments, cause))?;
@@ -248,6 +254,8 @@ pub(super) fn run(
     let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, block, (requests, seconds));
     (answer.passed_over, answer.skipped) = (references.passed_over(), trace.skipped().total());
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
+    (answer.format, answer.admission) = (trace.format().name(), admission.name());
+    (answer.services_dealt, answer.critical) = (services, critical);
     answer.destaging.elapsed_seconds = elapsed.0 as f64 / 1e9;
     if arguments.json { output.json(&answer) } else { answer.show(output) }
 }
@@ -318,7 +326,11 @@ impl LevelsAnswer {
             passed_over: 0,
             skipped: 0,
             footprint_blocks: None,
+            format: "",
+            admission: "",
             seed: 0,
+            services_dealt: None,
+            critical: Vec::new(),
             levels: level_answers(&report, slots, devices, |level| {
                 block.bytes_of(moved.levels_written[level])
             }),
