@@ -101,9 +101,9 @@ fn levels_serve_their_classes() {
     let [critical, normal] = [0, 1].map(|at| &answer["services"][at]);
     assert_eq!((&critical["class"], &normal["class"]), (&"critical".into(), &"normal".into()));
     assert_eq!(critical["hits"], serde_json::json!([1, 1, 0]));
-    assert_eq!(normal["hits"], serde_json::json!([0, 0, 2]));
+    assert_eq!(normal["hits"], serde_json::json!([1, 0, 1]), "DRAM is lent to it");
     assert_eq!(critical["write_us_mean"].as_f64(), Some(0.5));
-    assert_eq!(normal["read_us_mean"].as_f64().map(f64::round), Some(108.0));
+    assert_eq!(normal["read_us_mean"].as_f64().map(f64::round), Some(100.0));
     assert_eq!(answer["levels"][1]["block_writes"], 1);
 }
 
@@ -360,7 +360,9 @@ fn a_measured_device_is_replayed() {
     assert_eq!((&level["name"], &home["name"]), (&"ssd".into(), &"other".into()));
     let [hit, missed] = [level, home].map(|at| at["read_us"].as_f64().expect("a latency"));
     let mean = taken["services"][0]["read_us_mean"].as_f64().expect("a mean");
-    assert!(hit > 0.0 && missed > 0.0 && (mean - hit - missed / 2.0).abs() < 0.01, "{taken}");
+    // Every read looks into DRAM and NVM, too, where room is lent.
+    let found = mean - 0.078 - hit - missed / 2.0;
+    assert!(hit > 0.0 && missed > 0.0 && found.abs() < 0.01, "{taken}");
     let chosen = format!("{levels}@other");
     let chosen = answer(&["replay", &path, "--json", "--levels", &chosen, "--devices", other]);
     assert_eq!(chosen["levels"][2]["device"]["name"], "other");

@@ -50,8 +50,8 @@ over. Speeds are those of each policy alone, without reading the trace.
 With --levels the trace runs through the node's own state machine: DRAM, NVM and SSD under LRU,
 each volume's blocks on their own. Room is taken from the volume whose oldest block was used longest
 ago, as one LRU over all would, as docs/replay.md says. A class of services uses all three levels
-and one the SSD alone. Each volume is a service, called by its number in the trace (see `layby trace
-info`). Nothing is read ahead, as a node does by default for reads in order.
+and one the SSD, lent what is idle above. Each volume is a service, called by its number in the
+trace (see `layby trace info`). Nothing is read ahead, as a node does by default for reads in order.
 Latencies are the means that PADSA's Table I gives. Dirty blocks go home by watermark and in calm,
 as fast as the home takes them by the trace's times; what comes faster fills NVM, then the SSD.
 --devices takes descriptions of real devices (see `layby probe`): one called dram, nvm, ssd, hdd or

@@ -2,8 +2,9 @@
 //!
 //! How: every volume of the trace is a service, called by the trace's own number, or the blocks of
 //! all volumes are dealt out to a number of services by a hash. Critical services use all three
-//! levels, the others the SSD alone; a request is one block, and the machine counts. What a service
-//! has of each volume of the trace is a volume of the machine, so that blocks are told apart.
+//! levels, the others the SSD and, for clean copies, idle room above it; a request is one block, and
+//! the machine counts. What a service has of each volume of the trace is a volume of the machine, so
+//! that blocks are told apart.
 //! A request comes when the trace says, or, where all have one time, once the one before it is over
 //! by its costs. What goes home takes the home's time, with a node's defaults for
 //! watermarks, calm and writes in flight: where writes come faster, dirty blocks fill NVM, then SSD.
@@ -427,7 +428,8 @@ fn home(setup: &PadsaSetup) -> Model {
     Model { channel_bytes_per_second, ..home }
 }
 
-/// A node as it is by default, with PADSA's classes: critical uses every level, normal the SSD.
+/// A node as it is by default, with two of its classes: critical uses every level; normal the SSD,
+/// and is lent idle room above it.
 fn spec(setup: &PadsaSetup) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
     let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
@@ -446,7 +448,10 @@ fn spec(setup: &PadsaSetup) -> CacheSpec {
     CacheSpec {
         block_size: BLOCK_SIZE,
         levels: kinds.into_iter().zip(setup.slots).map(level).collect(),
-        classes: vec![class("critical", 0, 0b111, true), class("normal", 1, 0b100, false)],
+        classes: vec![
+            class("critical", 0, 0b111, true),
+            ClassSpec { borrow: true, ..class("normal", 1, 0b100, false) },
+        ],
         writeback: writeback(setup.block_size),
         read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
     }

@@ -119,6 +119,26 @@ fn a_write_without_room_waits() {
     assert!(replay.machine.cache().is_idle(VolumeId(0)), "nothing is left in flight");
 }
 
+/// Goal: a normal service is lent idle room above the SSD, as class `normal` of a node is by
+/// default, and yields it to a critical one. Method: both read their blocks twice over, in a DRAM
+/// that holds those of one.
+#[test]
+fn a_normal_service_is_lent_idle_room() {
+    let turns = |volume: u32| (0..32).map(move |at| record(0, volume, Operation::Read, at % 16));
+    let records: Vec<Record> = turns(1).chain(turns(1)).chain(turns(0)).chain(turns(1)).collect();
+    let hits = |records: &[Record]| {
+        let replay = replayed(setup([16, 4, 100], Model::main_storage()), records, true);
+        let services = replay.services(&replay.report());
+        services.into_iter().map(|service| service.seen.hits).collect::<Vec<_>>()
+    };
+    let lent = hits(&records[..64]);
+    assert!(lent[0][0] >= 16, "DRAM holds its blocks: {lent:?}");
+    assert_eq!(lent[0].iter().sum::<u64>(), 48, "{lent:?}");
+    let taken = hits(&records);
+    assert_eq!(taken[0][0], 16, "all room is the critical service's: {taken:?}");
+    assert_eq!(taken[1][0], lent[0][0], "none is lent then: {taken:?}");
+}
+
 /// Goal: where nothing is written, time decides nothing. Method: random reads, with and without
 /// times.
 #[test]
