@@ -60,7 +60,7 @@ pub(crate) fn absences(
 pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
     let line = |lost: &LostRange| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == lost.volume);
-        let name = view.volumes().find(|(_, record)| holds(record)).map(|(name, _)| name);
+        let name = view.known_volumes().find(|(_, record)| holds(record)).map(|(name, _)| name);
         lost_words((name, lost.volume.0), (lost.blocks, lost.ranges), &lost.named)
     };
     let lines: Vec<String> =

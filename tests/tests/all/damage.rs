@@ -667,7 +667,8 @@ fn lost_by_check(dir: &Path) -> (LostRanges, Vec<String>) {
             ranges.map(|range| (number(range, "offset"), number(range, "bytes"))).collect();
         let bytes: u64 = ranges.iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(lost["blocks"].as_u64(), Some(bytes / BLOCK as u64));
-        told.insert(lost["volume"].as_str().expect("a name").to_owned(), ranges);
+        let name = lost["volume"].as_str().expect("a name").to_owned();
+        told.entry(name).or_default().extend(ranges);
     }
     assert_eq!(shown, told, "a check and its JSON");
     let problems = json["stores"].as_array().expect("stores").iter();

@@ -17,9 +17,9 @@ use layby_engine::whole::{PartPlace, name_ranges};
 use layby_types::VolumeId;
 use serde::Serialize;
 
-/// Ranges that are listed of a volume and shard. A shard has no more of all its volumes, but one of
-/// a part is as many of its volume as it touches stripes.
-pub const RANGES_MAX: usize = 4 << 20;
+/// Ranges that are listed of a volume and shard. One range of a part is as many of its volume as it
+/// touches stripes.
+pub const RANGES_MAX: usize = 64 << 10;
 
 /// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
