@@ -256,6 +256,29 @@ pub(super) fn held_keeps(record: &VolumeRecord, error: &str) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::tests::{MockNode, create};
+    use crate::control::{Absence, Authority, DeleteData};
+
+    /// Goal: a volume whose creation was cut off and that waits for a lost level is not deleted
+    /// unasked: it was served, since levels hold blocks of it. Method: one that is said to wait;
+    /// deletions that keep and that delete its data.
+    #[tokio::test]
+    async fn a_half_made_volume_that_waits_for_a_level_is_not_deleted_unasked() {
+        let node = MockNode::new("");
+        node.control.volume_create(create("a"), Authority::Owner).await.expect("a free name");
+        let name: Name = "a".parse().expect("a good name");
+        let mut view = View::clone(&node.control.view());
+        set_phase(&mut view, &name, VolumePhase::Creating);
+        let why = Report::new(ReportKind::Corrupt, "cannot serve the volume");
+        view.absent.insert(name.clone(), Absence::held(why));
+        node.control.show(view);
+        let kept = node.control.volume_delete(&name, DeleteData::Keep).await;
+        let kept = kept.expect_err("a level may hold its newest blocks");
+        assert!(kept.hint.contains("accept-loss"), "{kept}");
+        assert!(node.control.view().catalog.volumes.contains_key(&name), "it is there");
+        node.control.volume_delete(&name, DeleteData::Delete).await.expect("it is asked for");
+        assert!(!node.control.view().catalog.volumes.contains_key(&name), "it is gone");
+    }
 
     /// Goal: a volume is left alone for as long as it must be, and a change begins anew. Method:
     /// periods by hand, with clients and without.

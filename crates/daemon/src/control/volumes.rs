@@ -432,10 +432,10 @@ impl Control {
             (false, true) if self.view().absence(name).is_some_and(Absence::is_in_shard) => {
                 self.check_clean(&record, error)?;
             }
-            _ if record.phase == VolumePhase::Creating => {}
             (false, true) if self.view().absence(name).is_some_and(Absence::is_held) => {
                 return Err(held_keeps(&record, error));
             }
+            _ if record.phase == VolumePhase::Creating => {}
             (false, false) => self.check_drained(&record, error).await?,
             (false, true) => self.check_whole(&record, error).await?,
             (true, _) => self.check_discard(&record).await.map_err(|e| within(error, e))?,
