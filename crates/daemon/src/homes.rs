@@ -24,7 +24,7 @@ use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
 use layby_engine::backing::{PartPlan, SharedLoss};
 use layby_engine::control::{BackingPlan, OpenRemote};
-use layby_types::Stripes;
+use layby_types::{ErrorKind, Stripes};
 use removing::discard_file;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -209,6 +209,9 @@ pub struct Homes {
     accepted: Arc<BTreeSet<Name>>,
 }
 
+/// What a start does about another device than a volume's: it is not opened.
+const OTHER: ErrorKind = ErrorKind::Invalid;
+
 /// What is said of a volume whose file lies in a memory file system.
 pub(crate) const IN_MEMORY: &str =
     "lies in a memory file system (tmpfs): its blocks are lost when the machine stops";
@@ -304,7 +307,7 @@ impl Homes {
                 }
                 let path = self.path(record);
                 Ok(match self.look(name, record) {
-                    Some(cause) => BackingPlan::Refused { path, cause, part: None },
+                    Some(cause) => BackingPlan::Refused { path, kind: OTHER, cause, part: None },
                     None => BackingPlan::File { path, create },
                 })
             }
@@ -329,7 +332,8 @@ impl Homes {
         let refusal = self.look(name, record);
         let part = |part| match refusal.clone() {
             Some(cause) => {
-                BackingPlan::Refused { path: self.path(record), cause, part: Some(part) }
+                let (path, part) = (self.path(record), Some(part));
+                BackingPlan::Refused { path, kind: OTHER, cause, part }
             }
             None => BackingPlan::Part { path: self.path(record), part },
         };

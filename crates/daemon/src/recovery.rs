@@ -17,8 +17,20 @@ use std::collections::{BTreeMap, BTreeSet};
 const IN_USE_HINT: &str = "stop the other program that uses it, and start the node again";
 
 /// What to do where a volume's creation was cut off and its place is not there.
-const HALF_MADE_HINT: &str = "attach its device, or mount its disk, and start the node again, which goes on with the \
-     creation; or give the volume up with `layby volume delete`";
+const HALF_MADE_HINT: &str = "attach its device, or mount its disk, and start the node again, which \
+    goes on with the creation; `layby volume delete` deletes the volume";
+
+/// The same, where there is no room for its file.
+const HALF_MADE_FULL: &str = "make room on the disk of its file and start the node again, which goes \
+    on with the creation; `layby volume delete` deletes the volume";
+
+/// The same, where the node's user may not make or open it.
+const HALF_MADE_DENIED: &str = "let the node's user write to the file or device, and to the folder \
+    of a file that is to be made, and start the node again; `layby volume delete` deletes the volume";
+
+/// What to do where a file or device is too short, or fails.
+const DAMAGED_HINT: &str = "put the whole file back, or have its path lead to a device that is long \
+    enough and sound, and start the node again; `layby volume delete` deletes the volume";
 
 /// Volumes that a line names at most.
 const NAMES_MAX: usize = 8;
@@ -34,7 +46,7 @@ pub(crate) fn absences(
         let (name, record) = view.catalog.volumes.iter().find(|(_, record)| holds(record))?;
         let is_half_made = homes.is_half_made(record);
         let what = match is_half_made {
-            true => "its creation was cut off, and its home cannot be had",
+            true => "its creation was cut off, and its backing store cannot be had",
             false => "its home cannot be opened",
         };
         let why = Report::new(open_kind(refusal.kind), "cannot serve the volume")
@@ -42,8 +54,11 @@ pub(crate) fn absences(
             .state("nothing was changed; what the levels hold of it is kept")
             .hint(match refusal.kind {
                 _ if homes.is_other(record) => HOME_OTHER,
-                ErrorKind::Denied => HOME_DENIED,
                 ErrorKind::Retry => IN_USE_HINT,
+                ErrorKind::Corrupt => DAMAGED_HINT,
+                ErrorKind::Full if is_half_made => HALF_MADE_FULL,
+                ErrorKind::Denied if is_half_made => HALF_MADE_DENIED,
+                ErrorKind::Denied => HOME_DENIED,
                 _ if is_half_made => HALF_MADE_HINT,
                 _ => {
                     "put the file back, or mount its disk, and start the node again; or give the \

@@ -43,10 +43,13 @@ pub enum BackingPlan {
         /// Which part.
         part: PartPlan,
     },
-    /// What is at the volume's path is not its own. It is not opened: a stand-in takes its place.
+    /// What is at the volume's path is not its own, or cannot be had. It is not opened: a stand-in
+    /// takes its place.
     Refused {
         /// Where.
         path: PathBuf,
+        /// What to do about it.
+        kind: ErrorKind,
         /// Why.
         cause: String,
         /// Which part of a wide volume, if it is one.

@@ -19,7 +19,7 @@ use crate::held;
 use crate::shards::{HOME_IN_USE, open_kind};
 use layby_engine::control::BackingPlan;
 use layby_engine::io::{OpenError, OpenMode, open_disk};
-use layby_types::format_bytes;
+use layby_types::{ErrorKind, format_bytes};
 use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
@@ -41,8 +41,8 @@ impl Homes {
     /// be made or opened it ends no start, and what the levels hold of it is kept.
     pub fn plan_half_made(&self, name: &Name, record: &VolumeRecord) -> Vec<BackingPlan> {
         let planned = match record.stripes() {
-            Some(stripes) => self.plan_parts(name, record, stripes),
-            None => self.plan(name, record).map(|plan| vec![plan]),
+            Some(stripes) => self.plan_parts(name, record, stripes).map_err(refusal_of),
+            None => self.plan(name, record).map(|plan| vec![plan]).map_err(refusal_of),
         };
         let made = |plan| match plan {
             // It was made; what is still to be made ends the start where it cannot be opened.
@@ -51,15 +51,15 @@ impl Homes {
         };
         match planned {
             Ok(plans) => plans.into_iter().map(made).collect(),
-            Err(report) => {
-                let (path, cause) = (self.path(record), report.cause);
+            Err((kind, cause)) => {
+                let path = self.path(record);
                 let parts = match record.stripes() {
                     Some(stripes) => part_plans(record, stripes).map(Some).collect(),
                     None => vec![None],
                 };
                 let refused = |part| {
                     let (path, cause) = (path.clone(), cause.clone());
-                    BackingPlan::Refused { path, cause, part }
+                    BackingPlan::Refused { path, kind, cause, part }
                 };
                 parts.into_iter().map(refused).collect()
             }
@@ -204,6 +204,17 @@ fn kind_of(cause: &std::io::Error) -> ReportKind {
         std::io::ErrorKind::NotFound if !is_no_device(cause) => ReportKind::Corrupt,
         _ => cause.into(),
     }
+}
+
+/// Why a start does not make a volume, for its shards.
+fn refusal_of(report: Report) -> (ErrorKind, String) {
+    let kind = match report.kind {
+        ReportKind::Full => ErrorKind::Full,
+        ReportKind::InUse => ErrorKind::Retry,
+        ReportKind::Denied => ErrorKind::Denied,
+        _ => ErrorKind::Invalid,
+    };
+    (kind, report.cause)
 }
 
 fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {

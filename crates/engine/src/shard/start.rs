@@ -156,10 +156,12 @@ pub enum StartError {
         /// Bytes needed.
         needed: u64,
     },
-    /// What is at a volume's path is not its own.
+    /// What is at a volume's path is not its own, or cannot be had.
     HomeRefused {
         /// The volume.
         volume: VolumeId,
+        /// By remedy.
+        kind: ErrorKind,
         /// Why.
         cause: String,
     },
@@ -189,14 +191,12 @@ impl StartError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             StartError::Io(error) | StartError::Thread(error) => crate::backing::kind_of(*error),
-            StartError::HomeFailed { kind, .. } => *kind,
+            StartError::HomeFailed { kind, .. } | StartError::HomeRefused { kind, .. } => *kind,
             StartError::Remote { error, .. } => error.kind,
             StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.kind,
             StartError::Level { error, .. } => error.kind(),
             StartError::Memory { .. } => ErrorKind::Full,
-            StartError::HomeShort { .. } | StartError::HomeRefused { .. } | StartError::Spec(_) => {
-                ErrorKind::Invalid
-            }
+            StartError::HomeShort { .. } | StartError::Spec(_) => ErrorKind::Invalid,
         }
     }
 
@@ -425,7 +425,12 @@ fn open_parts(
             // One that recovery cannot write to ends the start.
             Ok(home) => HomePlan { protected: None, ..home },
             Err(error) if may_be_absent => {
-                let (kind, cause) = (error.kind(), error.to_string());
+                let kind = match error {
+                    // It was long enough once.
+                    StartError::HomeShort { .. } => ErrorKind::Corrupt,
+                    _ => error.kind(),
+                };
+                let cause = error.to_string();
                 absent.push(HomeRefusal { volume: volume.spec.id, kind, cause });
                 stand_in(io, volume)
             }
@@ -577,8 +582,9 @@ pub(super) fn open_home(
             let mode = OpenMode { is_shared: part.index > 0, ..home_mode(plan, None) };
             (path, mode, part.length)
         }
-        BackingPlan::Refused { cause, .. } => {
-            return Err(StartError::HomeRefused { volume, cause: cause.clone() });
+        BackingPlan::Refused { kind, cause, .. } => {
+            let (kind, cause) = (*kind, cause.clone());
+            return Err(StartError::HomeRefused { volume, kind, cause });
         }
         BackingPlan::Remote(remote) => {
             let refused = |error| StartError::Remote { volume, name: remote.name(), error };
