@@ -128,6 +128,10 @@ impl Control {
         if record.wide.is_some() || !may_be_dirty(&view, &self.facts.homes, record) {
             return false;
         }
+        // The saved catalog may say that the volume is being made: its intent says that it was.
+        if self.change.is_unsaved() {
+            return false;
+        }
         let shard = view.layout.shard_of(volume);
         let is_clean = self.ask(shard, |answer| Command::Clean(volume, answer)).await;
         if is_clean != Ok(true) {
@@ -258,6 +262,7 @@ mod tests {
     use super::*;
     use crate::control::tests::{MockNode, create};
     use crate::control::{Absence, Authority, DeleteData};
+    use std::collections::BTreeSet;
 
     /// Goal: a volume whose creation was cut off and that waits for a lost level is not deleted
     /// unasked: it was served, since levels hold blocks of it. Method: one that is said to wait;
@@ -278,6 +283,20 @@ mod tests {
         assert!(node.control.view().catalog.volumes.contains_key(&name), "it is there");
         node.control.volume_delete(&name, DeleteData::Delete).await.expect("it is asked for");
         assert!(!node.control.view().catalog.volumes.contains_key(&name), "it is gone");
+    }
+
+    /// Goal: an intent stays while the saved catalog may not know that its volume was made. Method:
+    /// a change that was not saved; the shard is not even asked, which the mock would not answer.
+    #[tokio::test]
+    async fn an_intent_outlives_a_catalog_that_is_not_saved() {
+        let node = MockNode::new("");
+        node.control.volume_create(create("a"), Authority::Owner).await.expect("a free name");
+        let volume = VolumeId(node.control.view().catalog.volumes["a"].id);
+        let levels = BTreeSet::from(["ssd".parse().expect("a name")]);
+        node.control.facts.intents.record(volume.0, &levels).expect("writable");
+        node.control.change.set_unsaved(true);
+        assert!(!node.control.clean(volume).await);
+        assert!(!node.control.facts.intents.is_clean(volume.0));
     }
 
     /// Goal: a volume is left alone for as long as it must be, and a change begins anew. Method:

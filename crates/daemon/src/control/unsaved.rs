@@ -40,7 +40,8 @@ impl Control {
     }
 
     /// Publishes a volume that is served already. Should the catalog not be saved, a start after a
-    /// crash finds the volume as one that is being created, which costs nothing.
+    /// crash finds the volume as one that is being created. Its intent, which is not removed until
+    /// the catalog is saved, then says that it was made. Without one no level has anything of it.
     pub(super) async fn publish_served(&self, view: View) {
         drop(self.publish_done(view).await);
     }
