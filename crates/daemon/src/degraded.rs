@@ -13,7 +13,7 @@
 //! Cost: reads and writes of a degraded node go to memory and to the backing stores alone. Not for:
 //! a level that is there and is damaged, see `store::lost` of the engine.
 
-use crate::catalog::{Catalog, VolumeRecord};
+use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{Config, Format, Kind, Name};
 use crate::control::{Absence, View};
 use crate::error::{Report, ReportKind};
@@ -224,6 +224,10 @@ fn start_without(
         if !was_without || dirty.contains(name) {
             renumber(view, homes, name, "cannot start the node without a level")?;
         }
+        // Its backing store is there, and its new number has no intent that says so.
+        if let Some(record) = view.catalog.volumes.get_mut(name).filter(|_| dirty.contains(name)) {
+            record.phase = VolumePhase::Ready;
+        }
     }
     view.layout.is_memory_only = true;
     let notes = notes(view, lost, &held, blocks);
@@ -292,7 +296,8 @@ pub(crate) fn write_back_volume(
 ) -> Result<u64, Report> {
     let error = format!("cannot write volume `{name}` back");
     let record = &view.catalog.volumes[name];
-    let plans = view.volume_plans(homes, name, record)?;
+    // Levels hold blocks of it, so that it was made.
+    let plans = view.made_plans(homes, name, record)?;
     let mut blocks = 0;
     for request in offline_requests(config, view, homes, lost, &plans)? {
         for WrittenBack { result, .. } in write_back(request, damage)? {

@@ -18,7 +18,7 @@ use crate::control::View;
 use crate::error::Report;
 use crate::homes::Homes;
 use crate::replace::{ROOM, replace_within};
-use layby_engine::control::VolumePlan;
+use layby_engine::control::{BackingPlan, VolumePlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,7 +137,8 @@ impl Intents {
 
     /// Tells in a volume's plans whether its changes wait for an intent. A volume over several
     /// shards has its own from now on, since its changes pass no single gate; while levels are
-    /// being made anew, once they are, see [`Intents::mark_wide`]. May take long.
+    /// being made anew, once they are, see [`Intents::mark_wide`]. It has none for a stand-in, which
+    /// takes no changes: an intent says that a backing store was there. May take long.
     ///
     /// # Errors
     /// A report when the disk refuses.
@@ -154,7 +155,12 @@ impl Intents {
         if record.wide.is_some() {
             // An intent says that levels may hold changes, and then they are not made anew.
             let is_early = view.catalog.is_formatting;
-            return if is_early { Ok(()) } else { self.record_wide(view, record) };
+            let is_refused =
+                |plan: &VolumePlan| matches!(plan.backing, BackingPlan::Refused { .. });
+            return match is_early || plans.iter().all(is_refused) {
+                true => Ok(()),
+                false => self.record_wide(view, record),
+            };
         }
         let is_clean = self.is_clean(record.id);
         plans.iter_mut().for_each(|plan| plan.is_clean = is_clean);

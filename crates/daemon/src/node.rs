@@ -479,7 +479,8 @@ async fn launch(
 ) -> Result<Launched, Report> {
     let (wanting, wanted) = mpsc::unbounded_channel();
     let starting = tokio::task::spawn_blocking(move || {
-        let plans = plans(&mut view, &homes, &intents, (held, config.is_strict))?;
+        // Where levels are made anew, whatever is missing ends the start.
+        let plans = plans(&mut view, &homes, &intents, (held, config.is_strict || is_new))?;
         homes.names().follow(&view);
         let mut requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
         requests.iter_mut().for_each(|request| request.lock = homes.lock());
@@ -606,9 +607,11 @@ fn plans(
     let later: Vec<&Name> = unmade(&view.catalog, homes).chain(held.keys()).collect();
     let (mut plans, mut absent) = (Vec::new(), BTreeMap::new());
     for (name, record) in view.catalog.volumes.iter().filter(|(name, _)| !later.contains(name)) {
-        let planned = match homes.is_half_made(record) && !is_strict {
-            true => Ok(view.half_made_plans(homes, name, record)),
-            false => view.volume_plans(homes, name, record),
+        let planned = match homes.is_half_made(record) {
+            // An intent is recorded once there is a file: where that is missing, its disk is.
+            true if !intents.is_clean(record.id) => view.made_plans(homes, name, record),
+            true if !is_strict => Ok(view.half_made_plans(homes, name, record)),
+            _ => view.volume_plans(homes, name, record),
         };
         match planned {
             Ok(mut its) => {

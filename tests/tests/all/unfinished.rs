@@ -14,6 +14,9 @@ use tempfile::TempDir;
 
 const LEVELS: &str = "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\
                       [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n";
+const NVM: &str = "[[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"16MiB\"\n";
+/// For a shell; levels are shorter, and 1 GiB is longer.
+const FILE_LIMIT: &str = "-f 200000";
 const A: &str = "[volume.a]\nsize = \"4MiB\"\n";
 
 fn place() -> (TempDir, PathBuf) {
@@ -51,9 +54,9 @@ fn assert_holds(node: &Node, name: &str) {
 }
 
 /// A node under limits that a shell sets; a file that grows past its limit is an error then.
-fn limited(dir: &Path, volumes: &str, limit: &str) -> Result<Node, layby_tests::Refusal> {
+fn limited(dir: &Path, text: &str, limit: &str) -> Result<Node, layby_tests::Refusal> {
     let config = dir.with_extension("toml");
-    fs::write(&config, format!("{LEVELS}{volumes}")).expect("the test's own folder");
+    fs::write(&config, text).expect("the test's own folder");
     let mut command = Command::new("sh");
     let script = format!("trap '' XFSZ; ulimit {limit}; exec \"$@\"");
     command.args(["-c", &script, "sh"]).arg(binary()).arg("serve");
@@ -101,25 +104,47 @@ fn a_wrong_path_can_be_corrected() {
 }
 
 /// A node that was killed while a command made volume `b` in `disk/b`, beside `a`, which holds data.
-/// What is at the place of `b` is as the creation left it.
+/// What is at the place of `b` is as the creation left it. It may have been served all the same,
+/// where the catalog could not say so any more.
 struct CutOff {
     base: TempDir,
     options: Options,
 }
 
 impl CutOff {
+    /// One that nobody was served.
     fn new(shards: u8) -> CutOff {
+        CutOff::with(shards, false)
+    }
+
+    /// One of which a client was promised a block.
+    fn served(shards: u8) -> CutOff {
+        CutOff::with(shards, true)
+    }
+
+    fn with(shards: u8, is_served: bool) -> CutOff {
         let base = TempDir::new().expect("a temporary folder");
         let disk = base.path().join("disk");
         fs::create_dir(&disk).expect("the test's own folder");
         let node = format!("[node]\nshards = {shards}\nvolume_roots = [{:?}]\n", base.path());
-        let cut = CutOff { base, options: Options::config(format!("{node}{LEVELS}{A}")) };
+        let ssd = LEVELS.rfind("[[level]]").expect("the last level");
+        let (memory, ssd) = LEVELS.split_at(ssd);
+        let config = format!("{node}{memory}{NVM}{ssd}{A}");
+        let cut = CutOff { base, options: Options::config(config) };
         let node = cut.start();
         write(&node, "a");
+        let intents = fs::read(cut.dir().join("intents.json")).expect("`a` is written to");
         let (path, shards) = (disk.join("b"), shards.to_string());
-        let words = ["volume", "create", "b", "--size", "2MiB", "--shards", &shards, "--path"];
+        let words = ["volume", "create", "b", "--size", "1GiB", "--shards", &shards, "--path"];
         node.layby(&[&words[..], &[&path.to_string_lossy()]].concat());
+        if is_served {
+            write(&node, "b");
+        }
         node.kill9();
+        if !is_served {
+            // A volume over several shards has an intent once its file is made.
+            fs::write(cut.dir().join("intents.json"), intents).expect("the test's own folder");
+        }
         // The catalog before the last is that of a creation which has not come to its end.
         let [before, last] = ["catalog.json.new", "catalog.last"].map(|name| cut.dir().join(name));
         let text = fs::read_to_string(&before).expect("the catalog before the last");
@@ -139,6 +164,40 @@ impl CutOff {
 
     fn disk(&self) -> PathBuf {
         self.base.path().join("disk")
+    }
+
+    /// Takes the disk away; an empty folder may be left, to which it was mounted.
+    fn unmount(&self, is_empty: bool) {
+        fs::rename(self.disk(), self.base.path().join("away")).expect("the test's own folder");
+        if is_empty {
+            fs::create_dir(self.disk()).expect("the test's own folder");
+        }
+    }
+
+    /// Brings it back, where nothing was made in its place.
+    #[track_caller]
+    fn mount(&self) {
+        if self.disk().exists() {
+            fs::remove_dir(self.disk()).expect("nothing is made");
+        }
+        fs::rename(self.base.path().join("away"), self.disk()).expect("the test's own folder");
+    }
+
+    /// A start that must be refused, since it is strict.
+    #[track_caller]
+    fn assert_refused_strictly(&self) {
+        let arguments = vec!["--strict".to_owned()];
+        let config = self.options.config.clone().expect("it has one");
+        let strict = Options { arguments, ..Options::config(config) };
+        let refusal = Node::try_start(&self.dir(), &strict).expect_err("it is strict");
+        refusal.assert_explains(&["home of volume `b`", "disk/b"]);
+    }
+
+    /// A command that must be refused.
+    #[track_caller]
+    fn assert_refused(&self, command: &[&str], words: &[&str]) {
+        let dir = self.dir().to_string_lossy().into_owned();
+        layby(&[command, &["--dir", &dir]].concat()).assert_explains(words);
     }
 
     #[track_caller]
@@ -185,16 +244,14 @@ fn a_creation_that_was_cut_off_waits_for_its_place() {
     for ((go, come), shards) in GONE.into_iter().flat_map(|change| [(change, 1), (change, 2)]) {
         let cut = CutOff::new(shards);
         go(&cut.disk());
-        let arguments = vec!["--strict".to_owned()];
-        let config = cut.options.config.clone().expect("it has one");
-        let strict = Options { arguments, ..Options::config(config) };
-        let refusal = Node::try_start(&cut.dir(), &strict).expect_err("it is strict");
-        refusal.assert_explains(&["home of volume `b`", "disk/b"]);
+        cut.assert_refused_strictly();
         let node = cut.start();
         cut.assert_waits(&node);
-        let set = ["volume", "set", "b", "--class", "bulk", "--dir"];
-        let refused = layby(&[&set[..], &[&cut.dir().to_string_lossy()]].concat());
-        refused.assert_explains(&["volume `b` is not served", "disk/b"]);
+        let set = ["volume", "set", "b", "--class", "bulk"];
+        cut.assert_refused(
+            &set,
+            &["volume `b` is not served", "disk/b", "hint: attach its device"],
+        );
         node.stop();
         let node = cut.start();
         cut.assert_waits(&node);
@@ -211,17 +268,90 @@ fn a_creation_that_was_cut_off_waits_for_its_place() {
     }
 }
 
-/// Goal: such a volume can be given up, and its name is free. Method: the same, a deletion, and the
+/// Goal: what a client was promised of a volume whose creation the catalog knows as cut off is kept
+/// while its disk is away: nothing is made in its place, and neither a deletion nor a drain passes
+/// over it. Method: a block, a kill; its folder gone, and an empty one in its place, as where a disk
+/// is not mounted; a strict start, two others with a kill between; the disk back. On one shard and
+/// on two.
+#[test]
+fn a_served_volume_is_never_made_anew() {
+    for (is_empty, shards) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let cut = CutOff::served(shards);
+        cut.unmount(is_empty);
+        cut.assert_refused_strictly();
+        for _ in 0..2 {
+            let node = cut.start();
+            cut.assert_waits(&node);
+            cut.assert_refused(&["volume", "delete", "b"], &["newest blocks of it", "disk/b"]);
+            cut.assert_refused(&["volume", "drain"], &["volume `b` is not served", "disk/b"]);
+            node.kill9();
+        }
+        cut.mount();
+        let node = cut.start();
+        assert_holds(&node, "b");
+        node.layby(&["volume", "drain"]);
+        node.stop();
+        assert_holds(&cut.start(), "b");
+    }
+}
+
+/// Goal: nor is it made anew where a level is lost, too, whose other levels hold that block: it
+/// waits. Method: the same with an empty folder, without the NVM level; then both are back.
+#[test]
+fn a_served_volume_is_not_made_anew_without_a_level() {
+    for shards in [1, 2] {
+        let cut = CutOff::served(shards);
+        let [nvm, away] = ["levels/nvm", "nvm.away"].map(|name| cut.dir().join(name));
+        fs::rename(&nvm, &away).expect("the test's own folder");
+        cut.unmount(true);
+        let node = cut.start();
+        assert_holds(&node, "a");
+        assert!(!node.serves("b"), "`b` is served");
+        let said = node.said();
+        assert!(said.contains("blocks could not be written back"), "{said}");
+        cut.assert_refused(&["volume", "delete", "b"], &["accept-loss"]);
+        cut.assert_refused(&["volume", "accept-loss", "b"], &["disk/b"]);
+        node.kill9();
+        cut.mount();
+        fs::rename(&away, &nvm).expect("the test's own folder");
+        let node = cut.start();
+        assert_holds(&node, "a");
+        assert_holds(&node, "b");
+    }
+}
+
+/// Goal: what keeps such a volume from being made is said with its own remedy. Method: a limit on
+/// the length of files; a file with data that is too short; then neither.
+#[test]
+fn a_creation_that_was_cut_off_says_what_it_lacks() {
+    for shards in [1, 2] {
+        let cut = CutOff::new(shards);
+        let (b, set) = (cut.disk().join("b"), ["volume", "set", "b", "--class", "bulk"]);
+        fs::remove_file(&b).expect("it was made");
+        let config = cut.options.config.clone().expect("it has one");
+        let node = limited(&cut.dir(), &config, FILE_LIMIT).expect("it holds up no start");
+        cut.assert_waits(&node);
+        cut.assert_refused(&set, &["disk/b", "hint: make room"]);
+        node.stop();
+        fs::write(&b, [7; 4096]).expect("the test's own folder");
+        let node = cut.start();
+        cut.assert_waits(&node);
+        cut.assert_refused(&set, &["disk/b", "hint: put the whole file back"]);
+        node.stop();
+        fs::remove_file(&b).expect("it is there");
+        write(&cut.start(), "b");
+    }
+}
+
+/// Goal: such a volume can be deleted, and its name is free. Method: the same, a deletion, and the
 /// name again, in another place, over a kill.
 #[test]
-fn a_creation_that_was_cut_off_can_be_given_up() {
+fn a_creation_that_was_cut_off_can_be_deleted() {
     for ((go, _), shards) in GONE.into_iter().flat_map(|change| [(change, 1), (change, 2)]) {
         let cut = CutOff::new(shards);
         go(&cut.disk());
         let node = cut.start();
-        // Levels may always hold blocks of a volume over several shards, for all that is known.
-        let data: &[&str] = if shards == 1 { &[] } else { &["--data", "delete"] };
-        node.layby(&[&["volume", "delete", "b"], data].concat());
+        node.layby(&["volume", "delete", "b"]);
         assert!(!node.layby(&["volume", "list"]).contains("not served"));
         node.volume_create("b", "1MiB", "normal");
         write(&node, "b");
@@ -242,7 +372,8 @@ fn a_wrong_size_can_be_set_back() {
     write(&node, "a");
     node.stop();
     let long = A.replace("4MiB", "1GiB");
-    let refusal = limited(&dir, &long, "-f 200000").expect_err("a file cannot be so long");
+    let refusal = limited(&dir, &format!("{LEVELS}{long}"), FILE_LIMIT);
+    let refusal = refusal.expect_err("a file cannot be so long");
     refusal.assert_explains(&["volume `a`", "has its 4MiB"]);
     assert_holds(&started(&dir, A), "a");
 }

@@ -205,6 +205,8 @@ impl Control {
         let mut record = degraded::renumber(&mut view, &self.facts.homes, name, &error)?;
         // What is mounted on its old block device knows what was lost: it gets a new one.
         record.device = None;
+        // Its backing store was there to be written to.
+        record.phase = VolumePhase::Ready;
         view.catalog.volumes.insert(name.clone(), record.clone());
         let plans = self.plan_volume(&view, name, &record).await?;
         set_phase(&mut view, name, VolumePhase::Ready);

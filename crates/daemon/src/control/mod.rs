@@ -58,7 +58,7 @@ pub use snapshots::SnapshotCreate;
 pub(crate) use take::finish_take;
 pub use volumes::LeftData;
 
-use crate::catalog::{Catalog, VolumeRecord};
+use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::clients::Clients;
 use crate::config::{ClassConfig, Config, KeptFiles, Name};
 use crate::error::{Report, ReportKind};
@@ -162,6 +162,21 @@ impl View {
             None => vec![homes.plan(name, record)?],
         };
         Ok(self.with_specs(homes, record, backings))
+    }
+
+    /// The same for a volume whose file or device was there once, whatever the catalog says: nothing
+    /// is made where it is missing.
+    ///
+    /// # Errors
+    /// As for [`View::volume_plans`].
+    pub fn made_plans(
+        &self,
+        homes: &Homes,
+        name: &Name,
+        record: &VolumeRecord,
+    ) -> Result<Vec<VolumePlan>, Report> {
+        let made = VolumeRecord { phase: VolumePhase::Ready, ..record.clone() };
+        self.volume_plans(homes, name, &made)
     }
 
     /// The same at a start for a volume that a command was making when the node ended; see

@@ -4,7 +4,8 @@
 //! without data is given the volume's length, whatever length a crash left it at. A configured size
 //! that grew reaches the home before it reaches the catalog.
 //! One that a command was making, and that cannot be made at a start, is not served, and the next
-//! start goes on with it; a table of the configuration that cannot be made ends the start.
+//! start goes on with it; a table of the configuration that cannot be made ends the start. One that
+//! levels may hold blocks of was made, and is never made anew: where its file is missing, its disk is.
 //! Invariant: no file that holds data is shortened or removed here, and none that an operator named
 //! is made longer while it holds data.
 //! Cost: a few system calls per volume and start. Not for: homes with an owner.
@@ -37,11 +38,16 @@ impl Homes {
         is_of_command && !self.writes_through(record)
     }
 
-    /// What shards are told at a start of the home of such a volume, part by part. Where it cannot
-    /// be made or opened it ends no start, and what the levels hold of it is kept.
+    /// What shards are told at a start of the backing store of such a volume, part by part, which is
+    /// made where it is missing: not for one that levels may hold blocks of, since that was made.
+    /// Where it cannot be made or opened it ends no start.
     pub fn plan_half_made(&self, name: &Name, record: &VolumeRecord) -> Vec<BackingPlan> {
         let planned = match record.stripes() {
-            Some(stripes) => self.plan_parts(name, record, stripes).map_err(refusal_of),
+            // That levels may hold blocks of the volume is written down once its parts are served.
+            Some(stripes) => self
+                .plan_parts(name, record, stripes)
+                .map_err(refusal_of)
+                .and_then(|plans| check_whole(&self.path(record), record).map(|()| plans)),
             None => self.plan(name, record).map(|plan| vec![plan]).map_err(refusal_of),
         };
         let made = |plan| match plan {
@@ -215,6 +221,24 @@ fn refusal_of(report: Report) -> (ErrorKind, String) {
         _ => ErrorKind::Invalid,
     };
     (kind, report.cause)
+}
+
+/// Whether a volume's file or device can be opened, and is long enough. It is locked meanwhile.
+fn check_whole(path: &Path, record: &VolumeRecord) -> Result<(), (ErrorKind, String)> {
+    let may_be_protected = record.read_only;
+    let mode = OpenMode { may_be_protected, waits_for_gone: true, ..OpenMode::default() };
+    let disk = open_disk(path, mode).map_err(|error| (error.kind, error.to_string()))?;
+    let length = disk_file::open_to_read(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    drop(disk);
+    let place = path.display();
+    match length {
+        Ok(length) if length >= record.length => Ok(()),
+        Ok(length) => {
+            let (found, wanted) = (format_bytes(length), format_bytes(record.length));
+            Err((ErrorKind::Corrupt, format!("`{place}` has {found}, the volume needs {wanted}")))
+        }
+        Err(cause) => Err((ErrorKind::Corrupt, format!("cannot read `{place}`: {cause}"))),
+    }
 }
 
 fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
