@@ -120,6 +120,11 @@ pub(crate) struct ServeArguments {
     /// Volume whose device may be another one than before (can be repeated) [default: none]
     #[arg(long, value_name = "VOLUME")]
     pub(crate) accept_device: Vec<Name>,
+    /// Volume whose backing file is taken over from another node, without what that node has not
+    /// written back; refused where this node may have older blocks of it (can be repeated)
+    /// [default: none]
+    #[arg(long, value_name = "VOLUME")]
+    pub(crate) accept_file: Vec<Name>,
     /// Threads of the data path, fixed for the node's life [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8)
           .range(i64::from(SHARDS_MIN)..=i64::from(SHARDS_MAX)))]

@@ -452,6 +452,7 @@ fn kept_of(
 
 fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
+    homes.introduce(catalog);
     let is_being_made = |record: &VolumeRecord| record.phase == VolumePhase::Creating;
     let is_shown = |record: &VolumeRecord| match record.phase {
         VolumePhase::Ready => true,

@@ -153,7 +153,7 @@ pub(crate) async fn attend(dir: PathBuf) {
 }
 
 /// The same as [`check`], on a thread that may wait.
-pub(crate) async fn look(dir: PathBuf) -> Option<Moved> {
+async fn look(dir: PathBuf) -> Option<Moved> {
     // It fails where the node ends.
     tokio::task::spawn_blocking(move || check(&dir).err()).await.ok().flatten()
 }

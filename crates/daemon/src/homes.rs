@@ -8,6 +8,7 @@
 
 mod identity;
 mod making;
+mod marks;
 mod removing;
 
 pub use removing::KeptData;
@@ -31,7 +32,7 @@ use std::fmt;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 /// A volume that another node, or another copy of this one, has by now, so that its objects are not
 /// this one's to remove.
@@ -207,6 +208,10 @@ pub struct Homes {
     found: Arc<Mutex<BTreeMap<u32, FoundHome>>>,
     /// Volumes whose device may be another one than before.
     accepted: Arc<BTreeSet<Name>>,
+    /// Volumes whose file may be another node's.
+    accepted_files: Arc<BTreeSet<Name>>,
+    /// Whose they are, once that is known.
+    node: Arc<RwLock<Option<marks::Owner>>>,
 }
 
 /// What a start does about another device than a volume's: it is not opened.
@@ -220,8 +225,16 @@ impl Homes {
     /// Those of the node in `dir`, where some may have an owner.
     #[must_use]
     pub fn new(dir: &Path, remote: Option<Arc<dyn RemoteHomes>>) -> Homes {
-        let (names, found, accepted) = (Names::default(), Arc::default(), Arc::default());
-        Homes { dir: dir.to_owned(), remote, names, lock: Weak::new(), found, accepted }
+        Homes {
+            dir: dir.to_owned(),
+            remote,
+            names: Names::default(),
+            lock: Weak::new(),
+            found: Arc::default(),
+            accepted: Arc::default(),
+            accepted_files: Arc::default(),
+            node: Arc::default(),
+        }
     }
 
     /// Those of a node that starts, where some have an owner, and the devices of some volumes may
@@ -229,7 +242,8 @@ impl Homes {
     #[must_use]
     pub fn of(config: &Config, remote: Arc<dyn RemoteHomes>) -> Homes {
         let accepted = Arc::new(config.accepted_devices.clone());
-        Homes { accepted, ..Homes::new(&config.dir, Some(remote)) }
+        let accepted_files = Arc::new(config.accepted_files.clone());
+        Homes { accepted, accepted_files, ..Homes::new(&config.dir, Some(remote)) }
     }
 
     /// The same, written to under the lock of the node's directory for as long as that is held.
@@ -302,16 +316,26 @@ impl Homes {
             Some(owner) => owner.prepare(name, record).map(BackingPlan::Remote),
             None => {
                 let create = record.phase == VolumePhase::Creating;
-                if create {
-                    self.make(name, record)?;
-                }
                 let path = self.path(record);
-                Ok(match self.look(name, record) {
+                Ok(match self.ready(name, record)? {
                     Some(cause) => BackingPlan::Refused { path, kind: OTHER, cause, part: None },
                     None => BackingPlan::File { path, create },
                 })
             }
         }
+    }
+
+    /// Has a volume's file be there, and be this node's, before a shard opens it; else says why it
+    /// is not the volume's.
+    fn ready(&self, name: &Name, record: &VolumeRecord) -> Result<Option<String>, Report> {
+        let is_foreign = self.other_node(Some(name), record).is_some();
+        if record.phase == VolumePhase::Creating && !is_foreign {
+            self.make(name, record)?;
+        }
+        let refusal = self.look(name, record);
+        let is_lost = refusal.is_none() && !self.mark(name, record);
+        // Another node was faster.
+        Ok(if is_lost { self.look(name, record) } else { refusal })
     }
 
     /// What the shards of a wide volume are told of its home, part by part. A file that is to be
@@ -326,10 +350,7 @@ impl Homes {
         stripes: Stripes,
     ) -> Result<Vec<BackingPlan>, Report> {
         self.check_held(|| format!("cannot open the backing store of volume `{name}`"))?;
-        if record.phase == VolumePhase::Creating {
-            self.make(name, record)?;
-        }
-        let refusal = self.look(name, record);
+        let refusal = self.ready(name, record)?;
         let part = |part| match refusal.clone() {
             Some(cause) => {
                 let (path, part) = (self.path(record), Some(part));
@@ -347,8 +368,9 @@ impl Homes {
     }
 
     /// A volume is gone, or was never served: its home goes, with its data where that is wanted. A
-    /// device is left as it is, and so is what a link names, and data in a store; see
-    /// [`RemoteHomes::remove`]. Says what still has data that was not wanted. May take long.
+    /// device is left as it is, and so is what a link names, another node's file or one that does
+    /// not say, and data in a store; see [`RemoteHomes::remove`]. Says what still has data that was
+    /// not wanted. May take long.
     ///
     /// # Errors
     /// A report when something is left.
@@ -360,8 +382,15 @@ impl Homes {
         self.check_held(|| self.unremoved(record))?;
         match self.owner(record) {
             Some(owner) => owner.release(record).map(|()| None),
-            None if discard => discard_file(&self.path(record)),
-            None => Ok(None),
+            None if self.other_node(None, record).is_some() => Ok(discard.then(|| KeptData {
+                path: self.path(record),
+                is_device: false,
+                link: None,
+            })),
+            None => {
+                self.unmark(record);
+                if discard { discard_file(&self.path(record)) } else { Ok(None) }
+            }
         }
     }
 
@@ -518,7 +547,8 @@ impl Homes {
         if std::fs::metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Some(format!("`{}` is a directory", path.display()));
         }
-        if let Some(other) = self.other_device(record) {
+        let other = self.other_device(record).or_else(|| self.other_node(None, record));
+        if let Some(other) = other {
             return Some(other);
         }
         let length =

@@ -267,9 +267,12 @@ impl Node {
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = load_catalog(&config)?;
         let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
-        let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
-        found.iter().for_each(introduce);
         let homes = Homes::of(&config, cloud.clone()).under(&lock.file());
+        let introduce = |catalog: &Catalog| {
+            cloud.introduce(catalog.node, catalog.block_bytes);
+            homes.introduce(catalog);
+        };
+        found.iter().for_each(introduce);
         fetch_keys(Arc::clone(&cloud)).await;
         let Prepared { view, notes, is_new, begun } = plan(&config, found.as_ref(), &homes).await?;
         introduce(&view.catalog);
@@ -299,7 +302,7 @@ impl Node {
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(unknown_lines(found.as_ref(), &reports));
         notes.extend(memory_lines(&view, &reports));
-        notes.extend(home_lines(&view, &homes, &config.accepted_devices));
+        notes.extend(home_lines(&view, &homes, &config));
         notes.extend(sockets.notes(&config, &view).into_iter().chain(few_files));
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);
@@ -557,7 +560,8 @@ fn release_old(taken: &[VolumeRecord], homes: &Homes) {
 }
 
 /// Homes take the sizes that the configuration gives them now before the catalog has these: should
-/// one refuse, its old size stands, and can be written again.
+/// one refuse, its old size stands, and can be written again. None is another node's, unless it may
+/// be taken over.
 async fn grow_homes(found: Option<&Catalog>, view: &View, homes: &Homes) -> Result<(), Report> {
     let old = |name: &Name| found?.volumes.get(name).map(|record| record.length);
     let volumes = view.catalog.volumes.iter();
@@ -566,7 +570,9 @@ async fn grow_homes(found: Option<&Catalog>, view: &View, homes: &Homes) -> Resu
         Some((name.clone(), record.clone(), old))
     });
     let (longer, homes): (Vec<_>, Homes) = (longer.collect(), homes.clone());
+    let view = view.clone();
     let growing = tokio::task::spawn_blocking(move || {
+        homes.check_accepted(&view)?;
         longer.iter().try_for_each(|(name, record, old)| homes.grow(name, record, *old))
     });
     growing.await.expect("homes report, they do not panic")
@@ -584,14 +590,18 @@ fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'
     catalog.volumes.iter().filter(move |(_, record)| is_unmade(record)).map(|(name, _)| name)
 }
 
-/// A line for each volume that is not served yet.
+/// A line for each volume that is not served yet. What to do where it seems to be another node's is
+/// easily done wrong.
 fn unserved(view: &View, homes: &Homes) -> Vec<String> {
     let unmade = unmade(&view.catalog, homes).map(|name| {
         format!("volume `{name}` was being made when the node ended: it is made now, or taken back")
     });
     let absent = view.absent.iter().map(|(name, absence)| {
         let again = if absence.is_tried() { ", and tried again" } else { "" };
-        format!("volume `{name}` is not served{again}: {}", absence.why.cause)
+        let record = view.catalog.volumes.get(name);
+        let hint = record.and_then(|record| homes.mark_hint(record));
+        let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+        format!("volume `{name}` is not served{again}: {}{hint}", absence.why.cause)
     });
     unmade.chain(absent).collect()
 }

@@ -4,7 +4,7 @@
 //! Cost: a few lines per start. Not for: single blocks, which the log names as they are met.
 
 use crate::catalog::{Catalog, VolumeRecord};
-use crate::config::Name;
+use crate::config::{Config, Name};
 use crate::control::{Absence, View};
 use crate::error::Report;
 use crate::homes::{Homes, IN_MEMORY};
@@ -52,7 +52,7 @@ pub(crate) fn absences(
         let why = Report::new(open_kind(refusal.kind), "cannot serve the volume")
             .cause(format!("{what}: {}", refusal.cause))
             .state("nothing was changed; what the levels hold of it is kept")
-            .hint(match refusal.kind {
+            .hint(homes.mark_hint(record).unwrap_or(match refusal.kind {
                 _ if homes.is_other(record) => HOME_OTHER,
                 ErrorKind::Retry => IN_USE_HINT,
                 ErrorKind::Corrupt => DAMAGED_HINT,
@@ -64,7 +64,7 @@ pub(crate) fn absences(
                     "put the file back, or mount its disk, and start the node again; or give the \
                      volume up with `layby volume delete`"
                 }
-            });
+            }));
         tracing::error!(%name, cause = why.cause, "a volume is not served");
         Some((name.clone(), Absence::of_file(why)))
     };
@@ -154,15 +154,17 @@ fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
     line
 }
 
-/// Lines on volumes' homes: those in memory file systems, and what came of the names of `accepted`;
-/// said in the log, too.
+/// Lines on volumes' homes: those in memory file systems, and what came of the names that are
+/// accepted; said in the log, too.
 pub(crate) fn home_lines(
     view: &View,
     homes: &Homes,
-    accepted: &BTreeSet<Name>,
+    config: &Config,
 ) -> impl Iterator<Item = String> {
-    let taken = accepted.iter().filter_map(|name| taken_line(view, homes, name));
-    let lines: Vec<String> = taken.chain(accepted_line(view, accepted)).collect();
+    let taken = config.accepted_devices.iter().filter_map(|name| taken_line(view, homes, name));
+    let unknown = [("device", &config.accepted_devices), ("file", &config.accepted_files)];
+    let unknown = unknown.into_iter().filter_map(|(what, names)| accepted_line(view, what, names));
+    let lines: Vec<String> = taken.chain(unknown).collect();
     lines.iter().for_each(|line| tracing::warn!("{line}"));
     home_memory_line(view, homes).into_iter().chain(lines)
 }
@@ -179,11 +181,11 @@ fn taken_line(view: &View, homes: &Homes, name: &Name) -> Option<String> {
     })
 }
 
-fn accepted_line(view: &View, accepted: &BTreeSet<Name>) -> Option<String> {
+fn accepted_line(view: &View, what: &str, accepted: &BTreeSet<Name>) -> Option<String> {
     let unknown = accepted.iter().filter(|name| !view.catalog.volumes.contains_key(*name));
     let names: Vec<String> = unknown.map(|name| format!("`{name}`")).collect();
     let names = names.join(", ");
-    (!names.is_empty()).then(|| format!("--accept-device names what is no volume: {names}"))
+    (!names.is_empty()).then(|| format!("--accept-{what} names what is no volume: {names}"))
 }
 
 /// How much was recovered, and in which time.

@@ -3,7 +3,8 @@
 //! How: the new file is written beside the old one and synced, both names are exchanged, and the
 //! directory is synced. All of that is done in the directory that the node holds, wherever it was
 //! moved to; see [`crate::held`].
-//! Invariant: at any instant the file is the old one or the new one, whole. Cost: two syncs. Not for: files that are larger than memory should hold.
+//! Invariant: at any instant the file is the old one or the new one, whole. Cost: two syncs. Not
+//! for: files that are larger than memory should hold.
 
 use crate::held;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};

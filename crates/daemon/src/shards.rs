@@ -169,6 +169,14 @@ pub(crate) const HOME_OTHER: &str = "names such as /dev/sdb change places: have 
     the volume's own device again, by a name of `/dev/disk/by-id/` if it is made anew; where this \
     one holds the volume's bytes, start the node once with `--accept-device VOLUME`";
 
+/// What to do where a strict start finds another device, or another node's file.
+const HOME_REFUSED: &str = "have the path lead to the volume's own device or file, or mount the \
+    directory of the node that the file belongs to; where this one is the volume's from now on, \
+    start the node once with `--accept-device VOLUME`. Another node's file, without what that node \
+    has not written back: with `--accept-file VOLUME` where this node never served the volume; \
+    where it did, start without `--strict` and give the volume up with `layby volume delete --data \
+    delete`, which leaves another node's file as it is";
+
 /// What to do where another process has a backing file or device open.
 pub(crate) const HOME_IN_USE: &str = "stop the other program that uses it";
 
@@ -222,7 +230,7 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
         StartError::Home { .. } => {
             (kind, untouched, "put the file back or mount its disk; it is never made anew")
         }
-        StartError::HomeRefused { .. } => (kind, untouched, HOME_OTHER),
+        StartError::HomeRefused { .. } => (kind, untouched, HOME_REFUSED),
         StartError::HomeShort { .. } => {
             (ReportKind::Corrupt, untouched, "put the whole file back; it was longer once")
         }

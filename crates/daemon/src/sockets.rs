@@ -38,8 +38,8 @@ const SOCKET_FOLDER_MODE: u32 = 0o755;
 pub struct UnixSocket {
     /// Accepts connections.
     pub listener: UnixListener,
-    /// Its file, with its file system's number and its own there; none where the service manager has
-    /// made it.
+    /// Its file, with its file system's number and its own there; none where the service manager
+    /// has made it.
     path: Option<(PathBuf, (u64, u64))>,
     is_removed: AtomicBool,
 }

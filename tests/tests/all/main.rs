@@ -61,6 +61,7 @@ mod nvm_device;
 mod older;
 mod outage;
 mod own_files;
+mod owners;
 mod parity;
 mod protected;
 mod protocol;

@@ -31,6 +31,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         metrics: arguments.metrics.clone(),
         volume_roots: arguments.volume_root.clone(),
         accepted_devices: arguments.accept_device.clone(),
+        accepted_files: arguments.accept_file.clone(),
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
         format: arguments.format,

@@ -9,7 +9,9 @@ mod spread;
 
 use crate::output::{Failure, Output};
 use crate::replay::{named_twice, nothing_to_count, now, twice, unmeasured};
-use crate::trace::{BlockArguments, SourceArguments, note_open_end, rate_of_blocks, source, unread};
+use crate::trace::{
+    BlockArguments, SourceArguments, note_open_end, rate_of_blocks, source, unread,
+};
 use answer::MrcAnswer;
 use clap::{Args, ValueEnum};
 use layby_daemon::error::{Report, ReportKind};

@@ -300,6 +300,8 @@ pub struct Config {
     pub notes: Vec<String>,
     /// Volumes whose device may be another one than before.
     pub accepted_devices: BTreeSet<Name>,
+    /// Volumes whose file may be another node's.
+    pub accepted_files: BTreeSet<Name>,
     /// Fastest first.
     pub levels: Vec<LevelConfig>,
     /// Why they have an NVM level or none, where no level is written.
@@ -351,6 +353,8 @@ pub struct Overrides {
     pub volume_roots: Vec<PathBuf>,
     /// Volumes whose device may be another one than before.
     pub accepted_devices: Vec<Name>,
+    /// Volumes whose file may be another node's.
+    pub accepted_files: Vec<Name>,
     /// Threads of the data path.
     pub shards: Option<u8>,
     /// How they talk to the kernel.
@@ -445,6 +449,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         volume_roots,
         notes,
         accepted_devices: overrides.accepted_devices.iter().cloned().collect(),
+        accepted_files: overrides.accepted_files.iter().cloned().collect(),
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
         sizing: file.sizing.config(&levels)?,

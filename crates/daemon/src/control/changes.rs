@@ -6,7 +6,7 @@
 //! a key and its source are in no line. Cost: a comparison per change of the view.
 //! Not for: who asked; see the audit log.
 
-use super::View;
+use super::{Absence, View};
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Name, Size};
 use serde::Serialize;
@@ -33,8 +33,11 @@ pub(crate) fn log_start(found: Option<&Catalog>, after: &View) {
     let was_known = |name: &Name, record: &VolumeRecord| {
         record.phase == VolumePhase::Ready || after.absence(name).is_some()
     };
-    let before = known.filter(|(name, record)| was_known(name, record)).collect();
-    log_volumes(&before, &after.known_volumes().collect());
+    let before: Volumes<'_> = known.filter(|(name, record)| was_known(name, record)).collect();
+    // One that is new and not served was not made, unless that goes on.
+    let is_new = |name: &Name| after.absence(name).is_none_or(Absence::is_tried);
+    let is_made = |name: &Name| before.contains_key(name) || is_new(name);
+    log_volumes(&before, &after.known_volumes().filter(|(name, _)| is_made(name)).collect());
 }
 
 fn log_volumes(before: &Volumes<'_>, after: &Volumes<'_>) {

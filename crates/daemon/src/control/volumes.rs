@@ -150,7 +150,7 @@ impl Control {
         view.checked_spec(error)?;
         self.admit(&view, error)?;
         let asked = record.clone();
-        if let Some(found) = self.at_homes(move |homes| homes.leftover(&asked)).await {
+        if let Some(found) = self.at_homes(move |homes| homes.not_new(&asked)).await {
             return Err(Report { error: error.to_owned(), ..found });
         }
         let staged = self.stage(view.clone()).await.map_err(|e| within(error, e))?;
@@ -264,7 +264,7 @@ impl Control {
         let turn = self.lock_changes_of(name).await;
         let change = self.check_set(name, patch.clone(), &error)?;
         self.check_resize(&change.old, change.record.length, &error)?;
-        self.check_writable(&change, &error).await?;
+        self.check_writable(name, &change, &error).await?;
         self.widen_intents(&change.view).await?;
         self.change_device(name, &change.record, &error).await?;
         if change.record.length >= change.old.length {
@@ -288,20 +288,26 @@ impl Control {
         }
     }
 
-    /// Refuses to let clients write to what the kernel keeps from being written.
-    async fn check_writable(&self, change: &Change, error: &str) -> Result<(), Report> {
+    /// Refuses to let clients write to what the kernel keeps from being written, or to what is
+    /// another node's.
+    async fn check_writable(
+        &self,
+        name: &Name,
+        change: &Change,
+        error: &str,
+    ) -> Result<(), Report> {
         let is_opened = change.old.read_only && !change.record.read_only;
-        let Some(path) = self.facts.homes.file(&change.record).filter(|_| is_opened) else {
+        if !is_opened || self.facts.homes.file(&change.record).is_none() {
             return Ok(());
-        };
-        let cause = format!("`{}` is write-protected", path.display());
-        match self.at_homes(move |_| layby_engine::io::is_write_protected(&path)).await {
-            false => Ok(()),
-            true => Err(Report::new(ReportKind::Denied, error)
-                .cause(cause)
-                .state("nothing was changed")
-                .hint("lift its write protection first, as with `blockdev --setrw`")),
         }
+        let (name, record) = (name.clone(), change.record.clone());
+        let begun = self.at_homes(move |homes| homes.begin_writes(&name, &record)).await;
+        begun.map_err(|cause| {
+            Report::new(ReportKind::Denied, error).cause(cause).state("nothing was changed").hint(
+                "lift its write protection first, as with `blockdev --setrw`; another node's file \
+                 can only be read here",
+            )
+        })
     }
 
     /// A volume's change as the node is now.

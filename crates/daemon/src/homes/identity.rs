@@ -9,6 +9,7 @@
 //! as others.
 
 use super::Homes;
+use super::marks::Whose;
 use crate::catalog::{DeviceIdentity, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use layby_cloud::{NoAnswer, look_at};
@@ -49,6 +50,8 @@ pub(super) struct FoundHome {
     refusal: Option<String>,
     /// The same of one that is accepted, or why it is not known whether it is.
     accepted: Option<String>,
+    /// That is since it is another node's, or, where this is false, does not say whose it is.
+    is_foreign: Option<bool>,
 }
 
 impl Homes {
@@ -73,6 +76,16 @@ impl Homes {
             device,
             ..unseen(expected.as_ref(), is_accepted, &cause)
         });
+        let whose = self.whose(Some(name), record);
+        let is_foreign = matches!(whose, Whose::Other(_));
+        let found = match whose.refusal() {
+            // A device that does not answer was refused by its own words.
+            Some(_) if !is_foreign && found.refusal.is_some() => found,
+            Some(cause) => {
+                FoundHome { refusal: Some(cause), is_foreign: Some(is_foreign), ..found }
+            }
+            None => found,
+        };
         let refusal = found.refusal.clone();
         self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id, found);
         refusal
@@ -94,10 +107,16 @@ impl Homes {
         self.found_home(record)?.accepted
     }
 
-    /// Whether another device than a volume's was found at its path.
+    /// Whether another device than a volume's was found at its path, or another node's file.
     #[must_use]
     pub fn is_other(&self, record: &VolumeRecord) -> bool {
         self.found_home(record).is_some_and(|found| found.refusal.is_some())
+    }
+
+    /// Whether another node's mark was found on a volume's file; none where the file is this node's
+    /// to use, as far as marks say.
+    pub(super) fn mark_found(&self, record: &VolumeRecord) -> Option<bool> {
+        self.found_home(record)?.is_foreign
     }
 
     /// Writes down the device that a volume is served from.

@@ -116,6 +116,9 @@ impl Homes {
         if !is_file || record.length <= old {
             return Ok(());
         }
+        self.check_own(name, record, || {
+            format!("cannot give volume `{name}` {}", format_bytes(record.length))
+        })?;
         let path = self.path(record);
         let (was, wanted) = (format_bytes(old), format_bytes(record.length));
         let opened = disk_file::open(&path, File::options().write(true));

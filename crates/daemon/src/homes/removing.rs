@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// What still has the bytes of a volume that was deleted with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptData {
-    /// A device, or a file that a symbolic link named.
+    /// A device, a file that a symbolic link named, or another node's file.
     pub path: PathBuf,
     /// It is a device.
     pub is_device: bool,

@@ -417,6 +417,9 @@ fn open_parts(
     // What a process that is gone has locked comes free together: one wait in vain is enough.
     let mut waits_for_gone = true;
     for volume in &plan.volumes {
+        // What is not the volume's own keeps a new node from serving that volume alone.
+        let is_refused = matches!(volume.backing, BackingPlan::Refused { .. });
+        let is_strict = if is_refused && plan.is_new { plan.is_strict } else { is_strict };
         let may_be_absent = !is_strict && may_be_absent(&volume.backing);
         let opened = open_home(io, volume, waits_for_gone);
         waits_for_gone &= !opened.as_ref().is_err_and(StartError::is_of_the_gone);
