@@ -4,7 +4,7 @@
 //! counting mode, with Table I's devices unless told otherwise, and are sized at the same instants.
 //! Figures are medians over the seeds.
 //! Invariant: the same options give the same document on the same platform.
-//! Cost: about three minutes per seed on two cores.
+//! Cost: some ten minutes of processor time per seed.
 //! Source: `papers/padsa.txt`, section V; gaps and their filling in `specs/priority-cache.md`.
 
 mod claims;
