@@ -2,13 +2,13 @@
 //!
 //! How: every volume of the trace is a service, called by the trace's own number, or the blocks of
 //! all volumes are dealt out to a number of services by a hash. Critical services use all three
-//! levels, the others the SSD and, for clean copies, idle room above it; a request is one block, and
-//! the machine counts. What a service has of each volume of the trace is a volume of the machine, so
-//! that blocks are told apart.
-//! A request comes when the trace says, or, where all have one time, once the one before it is over
-//! by its costs. What goes home takes the home's time, with a node's defaults for
-//! watermarks, calm and writes in flight: where writes come faster, dirty blocks fill NVM, then SSD.
-//! A request that finds no room waits, and with it all that follow.
+//! levels, the others the SSD and, for clean copies, idle room above it; a request is one block,
+//! and the machine counts. What a service has of each volume of the trace is a volume of the
+//! machine, so that blocks are told apart. A request comes when the trace says, or, where all have
+//! one time, once the one before it is over by its costs. What goes home takes the home's time,
+//! with a node's defaults for watermarks, calm and writes in flight: where writes come faster,
+//! dirty blocks fill NVM, then SSD. A request that finds no room waits, and with it all that
+//! follow.
 //! Invariant: the same references and setup give the same decisions and counts. Until something is
 //! written nothing is dirty, so that time stands still: it would decide nothing.
 //! Cost: a hundred nanoseconds per reference or two, and some 25 bytes per slot.
