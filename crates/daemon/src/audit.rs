@@ -490,8 +490,8 @@ mod tests {
         assert_eq!(text(), "\none\ntwo\n");
     }
 
-    /// Goal: a socket in the place of the log, as `/dev/stdout` is one under a journal, is not called
-    /// a pipe, nor is any other file. Method: a Unix socket; a folder.
+    /// Goal: a socket in the place of the log, as `/dev/stdout` is one under a journal, is not
+    /// called a pipe, nor is any other file. Method: a Unix socket; a folder.
     #[tokio::test]
     async fn a_socket_is_no_pipe() {
         let dir = TempDir::new().expect("a temporary directory");

@@ -488,8 +488,8 @@ fn encode(catalog: &Catalog) -> Vec<u8> {
 }
 
 type Refusal = (ReportKind, String, &'static str);
-const RESTORE: &str = "restore the newest file from a copy (`catalog.json.new` is the one before it); \
-                       levels and volumes stay as they are, and need it to be read";
+const RESTORE: &str = "restore the newest file from a copy (`catalog.json.new` is the one before \
+                       it); levels and volumes stay as they are, and need it to be read";
 
 fn decode(bytes: &[u8]) -> Result<Catalog, Refusal> {
     let corrupt = |cause: String| (ReportKind::Corrupt, cause, RESTORE);

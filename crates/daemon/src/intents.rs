@@ -137,8 +137,8 @@ impl Intents {
 
     /// Tells in a volume's plans whether its changes wait for an intent. A volume over several
     /// shards has its own from now on, since its changes pass no single gate; while levels are
-    /// being made anew, once they are, see [`Intents::mark_wide`]. It has none for a stand-in, which
-    /// takes no changes: an intent says that a backing store was there. May take long.
+    /// being made anew, once they are, see [`Intents::mark_wide`]. It has none for a stand-in,
+    /// which takes no changes: an intent says that a backing store was there. May take long.
     ///
     /// # Errors
     /// A report when the disk refuses.

@@ -26,9 +26,7 @@ use crate::levels::unlock::unlock;
 use crate::metrics::durability;
 use crate::names::Names;
 use crate::reached::LevelsReached;
-use crate::recovery::{
-    absences, home_lines, lost_lines, memory_lines, recovery_line, unknown_lines,
-};
+use crate::recovery::{absences, recovery_line, start_lines};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{
@@ -299,13 +297,10 @@ impl Node {
         view.absent.extend(absences(&view, &homes, &reports));
         let view = came_up(&config.dir, view, &homes, &intents)?;
         crate::control::log_start(found.as_ref(), &view);
-        notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
-        notes.extend(unknown_lines(found.as_ref(), &reports));
-        notes.extend(memory_lines(&view, &reports));
-        notes.extend(home_lines(&view, &homes, &config));
-        notes.extend(sockets.notes(&config, &view).into_iter().chain(few_files));
+        notes.extend(unserved(&view, &homes));
+        notes.extend(start_lines(found.as_ref(), (&view, &homes), &config, &reports));
+        notes.extend(sockets.notes(&config, &view).into_iter().chain(few_files).chain(lost_notes));
         let uris = sockets.uris(&config.nbd);
-        notes.extend(lost_notes);
         let (dir, refusals, paths) = (config.dir.clone(), Arc::default(), looked_at(&config).await);
         let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost, paths, refusals };
         let control = Arc::new(Control::new(facts, ports, view));

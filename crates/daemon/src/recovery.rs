@@ -17,20 +17,21 @@ use std::collections::{BTreeMap, BTreeSet};
 const IN_USE_HINT: &str = "stop the other program that uses it, and start the node again";
 
 /// What to do where a volume's creation was cut off and its place is not there.
-const HALF_MADE_HINT: &str = "attach its device, or mount its disk, and start the node again, which \
-    goes on with the creation; `layby volume delete` deletes the volume";
+const HALF_MADE_HINT: &str = "attach its device, or mount its disk, and start the node again, \
+    which goes on with the creation; `layby volume delete` deletes the volume";
 
 /// The same, where there is no room for its file.
-const HALF_MADE_FULL: &str = "make room on the disk of its file and start the node again, which goes \
-    on with the creation; `layby volume delete` deletes the volume";
+const HALF_MADE_FULL: &str = "make room on the disk of its file and start the node again, which \
+    goes on with the creation; `layby volume delete` deletes the volume";
 
 /// The same, where the node's user may not make or open it.
 const HALF_MADE_DENIED: &str = "let the node's user write to the file or device, and to the folder \
-    of a file that is to be made, and start the node again; `layby volume delete` deletes the volume";
+    of a file that is to be made, and start the node again; `layby volume delete` deletes the \
+    volume";
 
 /// What to do where a file or device is too short, or fails.
-const DAMAGED_HINT: &str = "put the whole file back, or have its path lead to a device that is long \
-    enough and sound, and start the node again; `layby volume delete` deletes the volume";
+const DAMAGED_HINT: &str = "put the whole file back, or have its path lead to a device that is \
+    long enough and sound, and start the node again; `layby volume delete` deletes the volume";
 
 /// Volumes that a line names at most.
 const NAMES_MAX: usize = 8;
@@ -71,8 +72,21 @@ pub(crate) fn absences(
     reports.iter().flat_map(|report| &report.absent).filter_map(of).collect()
 }
 
+/// All lines on what a start found, but for volumes that it does not serve; `found` is the catalog
+/// before it.
+pub(crate) fn start_lines(
+    found: Option<&Catalog>,
+    (view, homes): (&View, &Homes),
+    config: &Config,
+    reports: &[StartReport],
+) -> Vec<String> {
+    let lines = [lost_lines(view, reports), unknown_lines(found, reports)];
+    let lines = lines.into_iter().flatten().chain(memory_lines(view, reports));
+    lines.chain(home_lines(view, homes, config)).collect()
+}
+
 /// What is not known of each volume, a line each; said in the log, too.
-pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
+fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
     let line = |lost: &LostRange| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == lost.volume);
         let name = view.known_volumes().find(|(_, record)| holds(record)).map(|(name, _)| name);
@@ -103,7 +117,7 @@ pub(crate) fn lost_words(
 
 /// Dirty blocks of volumes that the catalog has never had, a line each; said in the log, too. Those
 /// of a volume that was deleted, whose number was given, are no news.
-pub(crate) fn unknown_lines(found: Option<&Catalog>, reports: &[StartReport]) -> Vec<String> {
+fn unknown_lines(found: Option<&Catalog>, reports: &[StartReport]) -> Vec<String> {
     let Some(found) = found else { return Vec::new() };
     let mut unknown: BTreeMap<VolumeId, u64> = BTreeMap::new();
     for (volume, blocks) in reports.iter().flat_map(|report| &report.unknown) {
@@ -123,7 +137,7 @@ pub(crate) fn unknown_lines(found: Option<&Catalog>, reports: &[StartReport]) ->
 }
 
 /// Levels that are called durable and lie in memory, a line each; said in the log, too.
-pub(crate) fn memory_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
+fn memory_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
     let in_memory = reports.first().into_iter().flat_map(|report| &report.in_memory);
     let levels = in_memory.filter_map(|level| view.layout.levels.get(*level));
     let lines: Vec<String> = levels.map(|level| memory_line(&level.name)).collect();
@@ -156,11 +170,7 @@ fn home_memory_line(view: &View, homes: &Homes) -> Option<String> {
 
 /// Lines on volumes' homes: those in memory file systems, and what came of the names that are
 /// accepted; said in the log, too.
-pub(crate) fn home_lines(
-    view: &View,
-    homes: &Homes,
-    config: &Config,
-) -> impl Iterator<Item = String> {
+fn home_lines(view: &View, homes: &Homes, config: &Config) -> impl Iterator<Item = String> {
     let taken = config.accepted_devices.iter().filter_map(|name| taken_line(view, homes, name));
     let unknown = [("device", &config.accepted_devices), ("file", &config.accepted_files)];
     let unknown = unknown.into_iter().filter_map(|(what, names)| accepted_line(view, what, names));

@@ -571,9 +571,9 @@ fn undecided_blocks_are_errors_until_written() {
     }
 }
 
-/// Goal: what is lost of a volume over several shards is named by the volume's bytes, by a start and
-/// by a check. Method: chunks of one shard's newest checkpoint, for good; the ranges of both beside
-/// the blocks that are errors, some of which lie behind the length of a part.
+/// Goal: what is lost of a volume over several shards is named by the volume's bytes, by a start
+/// and by a check. Method: chunks of one shard's newest checkpoint, for good; the ranges of both
+/// beside the blocks that are errors, some of which lie behind the length of a part.
 #[test]
 fn lost_blocks_of_a_wide_volume_are_of_its_bytes() {
     let work = TempDir::new().expect("a temporary folder");

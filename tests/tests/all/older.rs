@@ -66,9 +66,9 @@ fn an_older_catalog_drops_no_block_in_silence() {
     assert!(checked.success, "{}", checked.stdout);
 }
 
-/// Goal: the catalog before the last, which lies beside it, is refused by its name, by a start and a
-/// check, after a stop and a kill; with the newest one back, all is there. Method: a node that saw
-/// no change but its first start, and one whose volume was made larger.
+/// Goal: the catalog before the last, which lies beside it, is refused by its name, by a start and
+/// a check, after a stop and a kill; with the newest one back, all is there. Method: a node that
+/// saw no change but its first start, and one whose volume was made larger.
 #[test]
 fn the_catalog_before_the_last_is_refused() {
     for (is_killed, is_resized) in [(true, false), (false, false), (true, true)] {
@@ -105,9 +105,9 @@ fn the_catalog_before_the_last_is_refused() {
 }
 
 /// Goal: a catalog by which the node has never come up makes no start format levels that were
-/// written, and no check calls them sound; both say what to do. With the newest catalog back, all is
-/// there; `--format` gives it up. Method: that catalog, and nothing that names the last one; clear
-/// levels and an encrypted one.
+/// written, and no check calls them sound; both say what to do. With the newest catalog back, all
+/// is there; `--format` gives it up. Method: that catalog, and nothing that names the last one;
+/// clear levels and an encrypted one.
 #[test]
 fn levels_that_were_written_are_not_formatted() {
     for is_encrypted in [false, true] {
@@ -178,8 +178,8 @@ fn levels_that_were_made_alone_are_made_anew() {
     }
 }
 
-/// Goal: a first start that was killed at any point is finished by the next one, which keeps what is
-/// written then. Method: a kill as soon as each thing is there that a first start makes, in its
+/// Goal: a first start that was killed at any point is finished by the next one, which keeps what
+/// is written then. Method: a kill as soon as each thing is there that a first start makes, in its
 /// order; of the levels also as soon as they are formatted.
 #[test]
 fn a_first_start_that_was_killed_goes_on() {

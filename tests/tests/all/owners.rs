@@ -1,8 +1,8 @@
 //! Backing files belong to a node: one that lacks what another has not written back serves nothing.
 //!
 //! How: a node's directory gets another name while it is stopped, as a mount that is missing at a
-//! start; the configuration lies beside it, so that another node starts in its place. Files are read
-//! behind both nodes' backs.
+//! start; the configuration lies beside it, so that another node starts in its place. Files are
+//! read behind both nodes' backs.
 //! Invariant: no client reads less than was flushed, and no old block goes over a newer one, unless
 //! the operator took the file over. Where the file system has no extended attributes the tests say
 //! so and skip. Not for: devices, see `swapped_devices.rs`.
@@ -80,9 +80,9 @@ impl Place {
 }
 
 /// Goal: a node that starts without its directory serves no file that the old one has dirty blocks
-/// of (what was flushed there read as it was before, with no error), serves other volumes, and takes
-/// no such file live; with its directory back the old one has everything. Method: a file with a
-/// version in it and a newer one in a level; the directory away; a new volume, a deletion; the
+/// of (what was flushed there read as it was before, with no error), serves other volumes, and
+/// takes no such file live; with its directory back the old one has everything. Method: a file with
+/// a version in it and a newer one in a level; the directory away; a new volume, a deletion; the
 /// directory back.
 #[test]
 fn a_file_whose_blocks_are_elsewhere_is_not_served() {

@@ -103,9 +103,9 @@ fn a_wrong_path_can_be_corrected() {
     }
 }
 
-/// A node that was killed while a command made volume `b` in `disk/b`, beside `a`, which holds data.
-/// What is at the place of `b` is as the creation left it. It may have been served all the same,
-/// where the catalog could not say so any more.
+/// A node that was killed while a command made volume `b` in `disk/b`, beside `a`, which holds
+/// data. What is at the place of `b` is as the creation left it. It may have been served all the
+/// same, where the catalog could not say so any more.
 struct CutOff {
     base: TempDir,
     options: Options,
@@ -270,9 +270,9 @@ fn a_creation_that_was_cut_off_waits_for_its_place() {
 
 /// Goal: what a client was promised of a volume whose creation the catalog knows as cut off is kept
 /// while its disk is away: nothing is made in its place, and neither a deletion nor a drain passes
-/// over it. Method: a block, a kill; its folder gone, and an empty one in its place, as where a disk
-/// is not mounted; a strict start, two others with a kill between; the disk back. On one shard and
-/// on two.
+/// over it. Method: a block, a kill; its folder gone, and an empty one in its place, as where a
+/// disk is not mounted; a strict start, two others with a kill between; the disk back. On one shard
+/// and on two.
 #[test]
 fn a_served_volume_is_never_made_anew() {
     for (is_empty, shards) in [(false, 1), (false, 2), (true, 1), (true, 2)] {

@@ -12,8 +12,8 @@
 //! Cost: an append of the map file per opening; where the map went back, the file as a whole.
 //! Not for: map files and superblocks of builds that knew no sessions, where what is found first is
 //! taken for this directory's; nor a directory that had the volume and is told to take it back from
-//! another node, whose numbers mean others' segments by then: its host begins it anew, without a map
-//! (`is_settled`).
+//! another node, whose numbers mean others' segments by then: its host begins it anew, without a
+//! map (`is_settled`).
 
 use super::{Flight, Volume};
 use crate::action::{Action, End};

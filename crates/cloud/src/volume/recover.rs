@@ -245,9 +245,8 @@ impl<B> Volume<B> {
         let resizing = super::size::Resizing::opened(journal.batches.iter(), end);
         let mut upload = Uploads::default();
         (upload.cut_next, upload.recorded) = (map.journal_next, map.number);
-        // What was learned from the store is recorded after how far it goes: a power cut may come
-        // in between, and then it is to be learned again; so is what a gap hides. Numbers suffice,
-        // whatever the epochs of what they stand for: see the invariant of `claims`.
+        // What was learned from the store is recorded after how far it goes: a power cut between
+        // both, or a gap, has it learned again. Numbers suffice: see the invariant of `claims`.
         let is_known = tail.epoch > 0 && tail.number <= map.number && !has_gap;
         let mut map_file = map_file(born, &map, tail, seq_next);
         map_file.extend(taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode()));

@@ -2,8 +2,8 @@
 //!
 //! How: calls are cut into parts that fit a batch; one batch is on its way at a time and takes what
 //! has gathered. A sync covers what had ended when it was submitted. What a sync covered, the next
-//! batch says to a later start; where no durable one says so within [`HORIZON_DELAY`], or only one so
-//! far behind that no scan looks there, the map file does, however many syncs follow each other.
+//! batch says to a later start; where no durable one says so within [`HORIZON_DELAY`], or only one
+//! so far behind that no scan looks there, the map file does, however many syncs follow each other.
 //! Invariant: a call is acknowledged after its last part is in the journal, and, where it is to be
 //! durable, after a sync that began behind that. Where the journal is full, calls wait.
 //! Cost: one copy of the bytes into the batch.
@@ -25,8 +25,8 @@ use std::ops::{DerefMut, Range};
 /// How long after a sync its reach is written down, where no later batch has done so. The map file
 /// takes it then, so that no client waits for that.
 const HORIZON_DELAY: Nanos = Nanos::from_millis(500);
-/// What a header says to be durable counts up to here behind it: half of what a scan looks at, since
-/// the header's own batch and a padding lie in between.
+/// What a header says to be durable counts up to here behind it: half of what a scan looks at,
+/// since the header's own batch and a padding lie in between.
 const CLAIM_BYTES: u64 = VOUCH_BYTES / 2;
 /// Moments at which the map file is to say something.
 const HORIZONS_MAX: usize = 3;
@@ -65,9 +65,9 @@ pub(super) struct Writes<B> {
     /// A durable batch, or the map file, says that batches before this one are durable.
     claimed_next: u64,
     /// What was made durable beyond that by each sync, and when the map file is to say it, in
-    /// order. Mostly at most [`HORIZONS_MAX`]: a header made after a sync says what that covered, and
-    /// only one batch is on its way when a sync ends. Where headers do not count, as beside a word
-    /// that has no room, later syncs share the last moment.
+    /// order. Mostly at most [`HORIZONS_MAX`]: a header made after a sync says what that covered,
+    /// and only one batch is on its way when a sync ends. Where headers do not count, as beside a
+    /// word that has no room, later syncs share the last moment.
     horizons: VecDeque<(u64, Nanos)>,
     /// It is being told: where it has no room, for long.
     is_recording_horizon: bool,

@@ -133,8 +133,8 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::catalog::tests::example;
 
-    /// Goal: of all catalogs that a node wrote, the last one alone passes; older and changed ones do
-    /// not, the one before the last neither. Method: three versions, put back in turn.
+    /// Goal: of all catalogs that a node wrote, the last one alone passes; older and changed ones
+    /// do not, the one before the last neither. Method: three versions, put back in turn.
     #[test]
     fn only_the_last_catalog_passes() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -3,8 +3,8 @@
 //! How: a file in it is locked for as long as the process lives, and as long as the kernel has I/O
 //! of it in flight; it names the process, for people. Where the process is gone, or about to be,
 //! its I/O is waited for: what it has in flight may reach the disks yet, and must not meet what the
-//! next node writes. For a reader of a file system that is read-only, the file is locked as it is: on
-//! NFS by a shared lock, since that gives no other one of a file that cannot be written.
+//! next node writes. For a reader of a file system that is read-only, the file is locked as it is:
+//! on NFS by a shared lock, since that gives no other one of a file that cannot be written.
 //! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is
 //! in flight; of checks on a read-only NFS there may be several. Cost: two system calls per start.
 //! Not for: homes and levels outside the directory; these are locked where they are opened.

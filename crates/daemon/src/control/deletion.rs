@@ -13,7 +13,7 @@
 mod in_store;
 
 use super::unsaved::GOES_ON;
-use super::volumes::{check_record, within};
+use super::volumes::{check_record, set_phase, within};
 use super::{Control, LeftData, View};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::Name;
@@ -569,6 +569,13 @@ fn brought_back(
 async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let working = tokio::task::spawn_blocking(work);
     working.await.expect("an owner of homes reports, it does not panic")
+}
+
+/// The node in which a volume is being deleted.
+pub(super) fn being_deleted(view: &View, name: &Name) -> View {
+    let mut deleting = view.clone();
+    set_phase(&mut deleting, name, VolumePhase::Deleting);
+    deleting
 }
 
 #[cfg(test)]

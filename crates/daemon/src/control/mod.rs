@@ -164,8 +164,8 @@ impl View {
         Ok(self.with_specs(homes, record, backings))
     }
 
-    /// The same for a volume whose file or device was there once, whatever the catalog says: nothing
-    /// is made where it is missing.
+    /// The same for a volume whose file or device was there once, whatever the catalog says:
+    /// nothing is made where it is missing.
     ///
     /// # Errors
     /// As for [`View::volume_plans`].

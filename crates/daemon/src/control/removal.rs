@@ -14,9 +14,10 @@
 //! home or still in its levels, or goes on with its deletion.
 //! Cost: two syncs, as any change. Not for: volumes whose creation failed; nothing of them counts.
 
+use super::deletion::being_deleted;
 use super::turn::LongChange;
 use super::unsaved::UNCHANGED;
-use super::volumes::{being_deleted, within};
+use super::volumes::within;
 use super::{Command, Control, View, report};
 use crate::catalog::VolumeRecord;
 use crate::config::Name;

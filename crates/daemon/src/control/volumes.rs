@@ -612,13 +612,6 @@ pub(super) fn within(error: &str, inner: Report) -> Report {
     Report { error: error.to_owned(), cause, ..inner }
 }
 
-/// The node in which a volume is being deleted.
-pub(super) fn being_deleted(view: &View, name: &Name) -> View {
-    let mut deleting = view.clone();
-    set_phase(&mut deleting, name, VolumePhase::Deleting);
-    deleting
-}
-
 pub(super) fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
     if let Some(record) = view.catalog.volumes.get_mut(name) {
         record.phase = phase;

@@ -5,7 +5,8 @@
 //! that grew reaches the home before it reaches the catalog.
 //! One that a command was making, and that cannot be made at a start, is not served, and the next
 //! start goes on with it; a table of the configuration that cannot be made ends the start. One that
-//! levels may hold blocks of was made, and is never made anew: where its file is missing, its disk is.
+//! levels may hold blocks of was made, and is never made anew: where its file is missing, its disk
+//! is.
 //! Invariant: no file that holds data is shortened or removed here, and none that an operator named
 //! is made longer while it holds data.
 //! Cost: a few system calls per volume and start. Not for: homes with an owner.
@@ -38,9 +39,9 @@ impl Homes {
         is_of_command && !self.writes_through(record)
     }
 
-    /// What shards are told at a start of the backing store of such a volume, part by part, which is
-    /// made where it is missing: not for one that levels may hold blocks of, since that was made.
-    /// Where it cannot be made or opened it ends no start.
+    /// What shards are told at a start of the backing store of such a volume, part by part, which
+    /// is made where it is missing: not for one that levels may hold blocks of, since that was
+    /// made. Where it cannot be made or opened it ends no start.
     pub fn plan_half_made(&self, name: &Name, record: &VolumeRecord) -> Vec<BackingPlan> {
         let planned = match record.stripes() {
             // That levels may hold blocks of the volume is written down once its parts are served.

@@ -41,7 +41,8 @@ fn the_shape_is_the_papers() {
     assert!(gains[0] < -30.0 && gains[1] < gains[0] && gains[2] < gains[1], "{gains:?}");
 }
 
-/// Goal: this project's rules, kept reads among them, cost nobody anything. Method: workload D, writes counted.
+/// Goal: this project's rules, kept reads among them, cost nobody anything. Method: workload D,
+/// writes counted.
 #[test]
 fn ours_is_no_worse_for_anybody() {
     let [base, padsa, ours] = [Shared, Padsa, Layby].map(|a| figures(WORKLOADS[3], a));

@@ -2,7 +2,8 @@
 //!
 //! How: all run under each tuning; the paper's figures are of the first, and each other one differs
 //! from it by one thing.
-//! Invariant: under a tuning all are sized at the same instants. Cost: a run of everything per tuning.
+//! Invariant: under a tuning all are sized at the same instants. Cost: a run of everything per
+//! tuning.
 //! Not for: the rules of an architecture; those are `sim::fleet`'s.
 
 use super::claims::range;

@@ -5,11 +5,11 @@
 //! Invariant: where its journal or its map does not answer, nothing was changed, and other changes
 //! of the node go on. Cost: as any removal. Not for: what its store is told; see `deletion`.
 
+use super::being_deleted;
 use super::off_runtime;
 use crate::catalog::{DeletedRecord, StoreIdentity, VolumeRecord};
 use crate::config::Name;
 use crate::control::removal::Removal;
-use crate::control::volumes::being_deleted;
 use crate::control::{Control, View};
 use crate::error::{Report, ReportKind};
 use layby_types::Nanos;
