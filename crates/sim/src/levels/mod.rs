@@ -188,14 +188,14 @@ impl Machine {
     }
 
     /// A call that arrives at `at`; time never goes back. In counting mode it has ended, with all
-    /// that it set off, when this returns; in destaging mode it has ended, too, and time has gone
-    /// on where it had to wait for room.
+    /// that it set off, when this returns, unless a limit holds it back; in destaging mode it has
+    /// ended in any case, and time has gone on where it had to wait.
     pub fn submit(&mut self, at: Nanos, volume: VolumeId, call: &Call) -> RequestId {
         self.advance_to(at);
         let request = RequestId(self.request_next);
         self.request_next += 1;
-        let counts = self.mode != Mode::Queueing;
-        if counts && self.log.is_none() && self.read_at_once(volume, call) {
+        let is_timed = self.mode == Mode::Queueing;
+        if !is_timed && self.log.is_none() && self.read_at_once(volume, call) {
             return request;
         }
         self.meter.start(request, volume, call, self.now);
@@ -203,8 +203,10 @@ impl Machine {
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_request(&mut moment, request, volume, call, &mut actions);
         self.run(actions);
-        if counts {
-            self.end_request(request);
+        match self.mode {
+            Mode::Counting => self.settle(),
+            Mode::Destaging => self.end_request(request),
+            Mode::Queueing => {}
         }
         request
     }
