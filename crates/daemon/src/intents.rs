@@ -167,15 +167,16 @@ impl Intents {
         Ok(())
     }
 
-    /// Records what [`Intents::mark`] put off while levels were being made anew. May take long.
+    /// Records what [`Intents::mark`] put off while levels were being made anew, for the volumes
+    /// that are served. May take long.
     ///
     /// # Errors
     /// A report when the disk refuses.
     pub fn mark_wide(&self, view: &View, homes: &Homes) -> Result<(), Report> {
         assert!(!view.catalog.is_formatting, "the levels have been made");
-        let volumes = view.catalog.volumes.values();
-        let mut wide = volumes.filter(|r| r.wide.is_some() && may_be_dirty(view, homes, r));
-        wide.try_for_each(|record| self.record_wide(view, record))
+        let served = view.catalog.volumes.iter().filter(|(name, _)| view.absence(name).is_none());
+        let mut wide = served.filter(|(_, r)| r.wide.is_some() && may_be_dirty(view, homes, r));
+        wide.try_for_each(|(_, record)| self.record_wide(view, record))
     }
 
     fn record_wide(&self, view: &View, record: &VolumeRecord) -> Result<(), Report> {

@@ -620,7 +620,10 @@ fn plans(
         };
         match planned {
             Ok(mut its) => {
-                intents.mark(view, homes, record, &mut its)?;
+                // A strict start that this one will end is no sign that there was a file.
+                if !homes.is_half_made(record) || homes.is_whole(record) {
+                    intents.mark(view, homes, record, &mut its)?;
+                }
                 plans.extend(its);
             }
             Err(refused) if homes.writes_through(record) => {

@@ -39,6 +39,13 @@ impl Homes {
         is_of_command && !self.writes_through(record)
     }
 
+    /// Whether shards can open the parts of a wide volume, as far as a look at its file says. That
+    /// of another one they open before anything is recorded of it. Opens files.
+    #[must_use]
+    pub fn is_whole(&self, record: &VolumeRecord) -> bool {
+        record.stripes().is_none() || check_whole(&self.path(record), record).is_ok()
+    }
+
     /// What shards are told at a start of the backing store of such a volume, part by part, which
     /// is made where it is missing: not for one that levels may hold blocks of, since that was
     /// made. Where it cannot be made or opened it ends no start.
@@ -188,6 +195,7 @@ impl Homes {
         let path = self.path(record);
         if held::check(&self.dir).is_ok()
             && std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
+            && self.other_node(None, record).is_none()
             && is_blank(&path)
             && let Err(cause) = std::fs::remove_file(&path)
         {
