@@ -332,10 +332,11 @@ impl Homes {
         if record.phase == VolumePhase::Creating && !is_foreign {
             self.make(name, record)?;
         }
-        let refusal = self.look(name, record);
-        let is_lost = refusal.is_none() && !self.mark(name, record);
-        // Another node was faster.
-        Ok(if is_lost { self.look(name, record) } else { refusal })
+        Ok(self.look(name, record).or_else(|| {
+            let cause = self.mark(name, record).err()?;
+            // Where another node was faster, the mark says more.
+            Some(self.look(name, record).unwrap_or(cause))
+        }))
     }
 
     /// What the shards of a wide volume are told of its home, part by part. A file that is to be
