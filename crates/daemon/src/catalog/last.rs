@@ -14,6 +14,7 @@
 use crate::checked::Checked;
 use crate::config::read_small;
 use crate::error::{Report, ReportKind};
+use crate::held;
 use crate::replace::replace_within;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -60,6 +61,8 @@ pub(super) fn announce(dir: &Path, next: &[u8]) -> std::io::Result<()> {
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => None,
         Err(cause) => return Err(cause),
     };
+    // What was read is this node's.
+    held::check(dir)?;
     let both: Vec<Written> = old.iter().map(Vec::as_slice).chain([next]).map(Written::of).collect();
     replace_within(dir, (STAGED_NAME, LAST_FILE_NAME), &FILE.bytes(&both))
 }
@@ -72,12 +75,13 @@ pub(super) fn announce(dir: &Path, next: &[u8]) -> std::io::Result<()> {
 pub(super) fn settle(dir: &Path) -> std::io::Result<()> {
     let there = [Written::of(&read_small(&dir.join(CATALOG_FILE_NAME), CATALOG_BYTES_MAX)?)];
     let named = FILE.read::<Vec<Written>>(&dir.join(LAST_FILE_NAME));
+    held::check(dir)?;
     if named.is_ok_and(|named| named == there) {
         return Ok(());
     }
     // A kill, or a sync that failed, may have left its name volatile: the other one would be back
     // after a power failure, and be refused.
-    std::fs::File::open(dir)?.sync_all()?;
+    held::folder(dir)?.sync_all()?;
     replace_within(dir, (STAGED_NAME, LAST_FILE_NAME), &FILE.bytes(&there))
 }
 
