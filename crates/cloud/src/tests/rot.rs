@@ -57,12 +57,42 @@ fn blocks(life: &mut Life, disks: &SimDisks) -> Option<Vec<Option<Vec<u8>>>> {
     Some((0..BLOCKS).map(|block| read(block, life)).collect())
 }
 
+/// What came of damaged journals.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Openings that were refused.
+    refused: usize,
+    /// Blocks whose read failed.
+    failed: usize,
+    /// Blocks that passed the check.
+    whole: usize,
+}
+
+impl Tally {
+    /// Counts what [`blocks`] found, each block that was read through `check`.
+    fn count(&mut self, found: Option<Vec<Option<Vec<u8>>>>, check: impl Fn(usize, &Vec<u8>)) {
+        let Some(found) = found else {
+            self.refused += 1;
+            return;
+        };
+        for (block, bytes) in found.iter().enumerate() {
+            match bytes {
+                Some(bytes) => {
+                    check(block, bytes);
+                    self.whole += 1;
+                }
+                None => self.failed += 1,
+            }
+        }
+    }
+}
+
 /// Goal: a second after a flush no damage of the journal passes for a torn write: each block that
 /// was flushed has its version or is an error, and the opening names it. Method: a flipped bit, a
 /// sector and a page of zeros, each in some pages of each life; what is sound is counted, too.
 #[test]
 fn what_was_flushed_is_there_or_an_error() {
-    let (mut refused, mut failed, mut whole) = (0, 0, 0);
+    let mut tally = Tally::default();
     for seed in 0..40 {
         let mut life = flushed(seed, WINDOW);
         let (state, disks) = (life.whole_state(), life.world.disks.clone());
@@ -80,21 +110,12 @@ fn what_was_flushed_is_there_or_an_error() {
                 1 => bad.wipe(page * BLOCK + within / 512 * 512, 512),
                 _ => bad.wipe(page * BLOCK, BLOCK),
             }
-            let Some(found) = blocks(&mut life, &bad) else {
-                refused += 1;
-                continue;
-            };
-            for (block, bytes) in found.iter().enumerate() {
-                let Some(bytes) = bytes else {
-                    failed += 1;
-                    continue;
-                };
+            tally.count(blocks(&mut life, &bad), |block, bytes| {
                 assert!(*bytes == state[block], "seed {seed} round {round}: block {block} is old");
-                whole += 1;
-            }
+            });
         }
     }
-    assert!(refused > 0 && failed > 0 && whole > 0, "{refused} {failed} {whole}");
+    assert!(tally.refused > 0 && tally.failed > 0 && tally.whole > 0, "{tally:?}");
 }
 
 /// Writes and flushes beside each other, each less than half a second after the last one, for a
@@ -138,7 +159,7 @@ fn flushing(seed: u64) -> (Life, usize) {
 /// blocks are errors, or not older than what was flushed half a second before.
 #[test]
 fn what_was_flushed_again_and_again_is_there_or_an_error() {
-    let (mut refused, mut failed, mut whole) = (0, 0, 0);
+    let mut tally = Tally::default();
     for seed in 200..400 {
         let (mut life, count) = flushing(seed);
         let disks = life.world.disks.clone();
@@ -148,23 +169,14 @@ fn what_was_flushed_again_and_again_is_there_or_an_error() {
         for page in pages.iter().rev().take(12) {
             let mut bad = disks.clone();
             bad.rot(page * BLOCK + life.world.rng.below(BLOCK));
-            let Some(found) = blocks(&mut life, &bad) else {
-                refused += 1;
-                continue;
-            };
-            for (block, bytes) in found.iter().enumerate() {
-                let Some(bytes) = bytes else {
-                    failed += 1;
-                    continue;
-                };
+            tally.count(blocks(&mut life, &bad), |block, bytes| {
                 let mut counts = count..=life.submitted();
                 let is_new = counts.any(|count| life.state(block as u64, count) == *bytes);
                 assert!(is_new, "seed {seed} page {page}: block {block} is old");
-                whole += 1;
-            }
+            });
         }
     }
-    assert!(failed > 0 && whole > 0, "{refused} {failed} {whole}");
+    assert!(tally.failed > 0 && tally.whole > 0, "{tally:?}");
 }
 
 /// Goal: flushes without a write between them do not put off the word on how far the journal is
@@ -246,12 +258,15 @@ fn a_long_flush_is_there_or_an_error() {
     };
     let whole = waiting(&life.world.disks).expect("nothing is damaged");
     assert!(whole > VOUCH_BYTES, "more than a scan looks through");
+    let mut opened = 0;
     for place in [2 * PAGE_BYTES, 2 << 20, 6 << 20, 12 << 20, VOUCH_BYTES / 2, VOUCH_BYTES] {
         let mut bad = life.world.disks.clone();
         bad.rot(place + 100);
         let Some(found) = waiting(&bad) else { continue };
+        opened += 1;
         assert!(found + BLOCKS * BLOCK >= whole, "a bit at {place} took {} bytes", whole - found);
     }
+    assert!(opened > 0, "each opening was refused, and nothing was compared");
 }
 
 /// Goal: what was never flushed may be torn, and that is no error. Method: writes without a flush,
