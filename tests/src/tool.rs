@@ -95,10 +95,14 @@ pub fn run<I: AsRef<str>>(program: &str, arguments: &[I]) -> Outcome {
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     let output = command.output().unwrap_or_else(|cause| panic!("cannot start {program}: {cause}"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Else a test that expects a failure would take this for it.
+    let is_missing = output.status.code() == Some(127) && stderr.starts_with("timeout: ");
+    assert!(!is_missing, "{program} missing (`cargo xtask setup-tests` installs it)");
     Outcome {
         success: output.status.success(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        stderr,
     }
 }
 
