@@ -182,7 +182,7 @@ fn open(dir: &Path, path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Whose a lock is that no process of this machine is seen to hold.
+/// What holds a lock that no process of this machine is seen to hold.
 const ELSEWHERE: &str = "a node or a check of another machine has it";
 
 fn holder(lock: &Path) -> String {
@@ -238,7 +238,7 @@ mod tests {
         DirectoryLock::take(dir.path()).expect("nobody holds it any more");
     }
 
-    /// Goal: a read-only NFS, which gives whom cannot write a file no exclusive lock of it, is
+    /// Goal: a read-only NFS, which gives no exclusive lock of a file that cannot be written, is
     /// locked by a shared one for a reader, and refused where a node has it, or where no process of
     /// this machine is seen that has it. Method: a lock that answers as NFS does; a node's lock in
     /// its place; a lock that nothing is listed for.
